@@ -1,0 +1,44 @@
+# Each target does everything on a fresh machine: it makes .venv, installs, runs.
+# A second run reinstalls nothing: the stamp is newer than what it was made from.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types check bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "privsql needs Python 3.11 or newer; set one with: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+	  $(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+install: $(STAMP)  ## make .venv and install privsql in it
+
+demo: $(STAMP)  ## publish a small table and reconstruct it
+	@$(BIN)/python examples/01_first_reconstruction.py
+
+lint: $(STAMP)  ## ruff, formatting included
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy, strict
+	$(BIN)/mypy
+
+check: $(STAMP)  ## doctests and tests
+	$(BIN)/python -m pytest -q
+
+test: lint types check  ## everything that must pass
+
+bench: $(STAMP)  ## ratios of speed, each measured in one run
+	$(BIN)/python -m tests.bench
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,140 @@
+"""Every error that a user can cause, as one family.
+
+The family is PEP 249's, so that programs written against any database connection catch
+what they expect.  Each error says what was asked, why it cannot be, and what to ask
+instead; it carries a stable ``code`` for programs and a SQLSTATE for drivers.  No error
+ever quotes a value of the data.
+
+>>> print(ChannelError("retention 0 keeps nothing", hint="choose a retention above 0"))
+ERROR 22023 [channel]: retention 0 keeps nothing
+HINT: choose a retention above 0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stretch of the text that was asked: ``text[start:stop]``, shown with a caret."""
+
+    text: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        """Show the line that holds ``start`` with carets under the stretch.
+
+        >>> print(Place("SELECT a\\nFROM b", 14, 15))
+        LINE 2: FROM b
+                     ^
+        """
+        begin = self.text.rfind("\n", 0, self.start) + 1
+        end = self.text.find("\n", self.start)
+        line = self.text[begin : end if end >= 0 else len(self.text)]
+        number = self.text.count("\n", 0, self.start) + 1
+        label = f"LINE {number}: "
+        # A tab must stay one, or the caret drifts on the reader's terminal.
+        lead = "".join(c if c == "\t" else " " for c in line[: self.start - begin])
+        width = max(1, min(self.stop, begin + len(line)) - self.start)
+        return f"{label}{line}\n{' ' * len(label)}{lead}{'^' * width}"
+
+
+class Warning(Exception):  # noqa: N818 - the name is PEP 249's
+    """Something important that is not an error (PEP 249)."""
+
+
+class Error(Exception):
+    """Root of all errors of privsql (PEP 249)."""
+
+    code: ClassVar[str] = "error"
+    sqlstate: ClassVar[str] = "XX000"
+
+    def __init__(self, reason: str, *, hint: str | None = None, place: Place | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+        self.place = place
+
+    def __str__(self) -> str:
+        """Print in the project's format: code, reason, place in the text, way out."""
+        lines = [f"ERROR {self.sqlstate} [{self.code}]: {self.reason}"]
+        if self.place is not None:
+            lines.append(str(self.place))
+        if self.hint is not None:
+            lines.append(f"HINT: {self.hint}")
+        return "\n".join(lines)
+
+
+class InterfaceError(Error):
+    """The connection was used wrongly, for example after it was closed."""
+
+    code = "interface"
+    sqlstate = "08003"
+
+
+class DatabaseError(Error):
+    """Something went wrong on the side of the release."""
+
+
+class DataError(DatabaseError):
+    """A value or a parameter is outside what it may be."""
+
+    code = "data"
+    sqlstate = "22023"
+
+
+class OperationalError(DatabaseError):
+    """The machine did not let us: a file, the memory, a lock, a time limit."""
+
+    code = "operational"
+    sqlstate = "58000"
+
+
+class IntegrityError(DatabaseError):
+    """Parts of a release contradict each other."""
+
+    code = "integrity"
+    sqlstate = "XX001"
+
+
+class InternalError(DatabaseError):
+    """A bug of privsql."""
+
+    code = "internal"
+    sqlstate = "XX000"
+
+
+class ProgrammingError(DatabaseError):
+    """The statement or the call is wrong."""
+
+    code = "programming"
+    sqlstate = "42000"
+
+
+class NotSupportedError(DatabaseError):
+    """The statement means something that cannot be answered from perturbed rows."""
+
+    code = "not-supported"
+    sqlstate = "0A000"
+
+
+class DomainError(DataError):
+    """A domain is badly described, or values lie outside of it."""
+
+    code = "domain"
+
+
+class ChannelError(DataError):
+    """A channel's parameters do not describe a perturbation that can be reconstructed."""
+
+    code = "channel"
+
+
+class TooLargeError(NotSupportedError):
+    """A domain, a matrix or a set of states is larger than is sensible to build."""
+
+    code = "too-large"
+    sqlstate = "54000"
