@@ -25,9 +25,9 @@ class Place:
     stop: int
 
     def __str__(self) -> str:
-        """Show the line that holds ``start`` with carets under the stretch.
+        r"""Show the line that holds ``start`` with carets under the stretch.
 
-        >>> print(Place("SELECT a\\nFROM b", 14, 15))
+        >>> print(Place("SELECT a\nFROM b", 14, 15))
         LINE 2: FROM b
                      ^
         """

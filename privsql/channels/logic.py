@@ -1,0 +1,65 @@
+"""SQL's three truth values as numbers, so that logic is arithmetic on arrays.
+
+    FALSE < UNKNOWN < TRUE,   AND = min,   OR = max,   NOT = reflection
+
+A condition on a column that may be NULL is UNKNOWN there, and so is its negation; WHERE
+keeps what is TRUE.  Hence the complement of P is "P is not true", never ``NOT P``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Truth = NDArray[np.int8]
+
+FALSE, UNKNOWN, TRUE = 0, 1, 2
+
+
+def truth(values: Iterable[bool | None]) -> Truth:
+    """Truth values from what a SQL engine returns for a condition: True, False or None.
+
+    >>> truth([True, False, None])
+    array([2, 0, 1], dtype=int8)
+    """
+    names = {True: TRUE, False: FALSE, None: UNKNOWN}
+    return np.array([names[value] for value in values], dtype=np.int8)
+
+
+def both(left: Truth, right: Truth) -> Truth:
+    """``left AND right``.
+
+    >>> both(truth([None, None, None]), truth([True, False, None])).tolist()
+    [1, 0, 1]
+    """
+    return np.minimum(left, right)
+
+
+def either(left: Truth, right: Truth) -> Truth:
+    """``left OR right``.
+
+    >>> either(truth([None, None, None]), truth([True, False, None])).tolist()
+    [2, 1, 1]
+    """
+    return np.maximum(left, right)
+
+
+def negation(value: Truth) -> Truth:
+    """``NOT value``: UNKNOWN stays UNKNOWN.
+
+    >>> negation(truth([True, False, None])).tolist()
+    [0, 2, 1]
+    """
+    return (TRUE - value).astype(np.int8)
+
+
+def is_true(value: Truth) -> NDArray[np.bool_]:
+    """``value IS TRUE``: what WHERE and FILTER keep.
+
+    >>> is_true(truth([True, False, None])).tolist()
+    [True, False, False]
+    """
+    kept: NDArray[np.bool_] = value == TRUE
+    return kept

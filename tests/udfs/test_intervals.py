@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+from scipy.stats import norm
+
+from tests.strategies import seeds
+from udfs.errors import KernelError
+from udfs.intervals import (
+    Bounds,
+    constrain,
+    critical,
+    fieller_interval,
+    score_interval,
+    wald_interval,
+    woodruff_interval,
+)
+from udfs.kron import Kron, retention_factor
+
+Z = critical(0.95)
+
+
+def two_state(p: float, b: float) -> Kron:
+    return Kron([retention_factor(p, [1 - b, b])])
+
+
+# --- critical values ---------------------------------------------------------------
+
+
+def test_critical_value_is_the_normal_quantile():
+    assert critical(0.95) == pytest.approx(norm.ppf(0.975))
+    assert critical(0.5) == pytest.approx(norm.ppf(0.75))
+
+
+def test_sidak_holds_for_all_cells_together():
+    for cells in (1, 7, 100, 10**6):
+        one = 2 * norm.sf(critical(0.9, cells))
+        assert (1 - one) ** cells == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1, 2, float("nan")])
+def test_a_level_outside_its_range_is_refused(level):
+    with pytest.raises(KernelError, match="confidence level"):
+        critical(level)
+
+
+def test_no_cells_are_refused():
+    with pytest.raises(KernelError, match="cell"):
+        critical(0.95, 0)
+
+
+# --- score -------------------------------------------------------------------------
+
+
+@given(
+    n=st.integers(1, 400),
+    p=st.floats(0.05, 0.99),
+    b=st.sampled_from([0.001, 0.01, 0.2, 0.5, 0.9, 0.999]),
+    share=st.floats(0, 1),
+)
+def test_score_interval_holds_exactly_the_counts_that_are_not_rejected(n, p, b, share):
+    """Independent slow way: try every possible count."""
+    y = round(share * n)
+    a, c = p + (1 - p) * b, (1 - p) * b
+    x = np.arange(n + 1)
+    spread = np.sqrt(x * a * (1 - a) + (n - x) * c * (1 - c))
+    accepted = x[np.abs(y - c * n - (a - c) * x) - 0.5 <= Z * spread]
+    bounds = score_interval(y, n, two_state(p, b), Z)
+    inside = x[(x >= bounds.low - 1e-9) & (x <= bounds.high + 1e-9)]
+    np.testing.assert_array_equal(inside, accepted)
+    assert bounds.low <= (y - c * n) / p <= bounds.high
+
+
+def test_score_interval_of_a_channel_that_flips():
+    flips = Kron([[[0.2, 0.8], [0.7, 0.3]]])
+    same = Kron([[[0.8, 0.2], [0.3, 0.7]]])
+    one = score_interval([30.0], [100.0], flips, Z)
+    other = score_interval([70.0], [100.0], same, Z)
+    np.testing.assert_allclose([one.low, one.high], [other.low, other.high])
+
+
+def test_score_interval_far_outside_the_range_stays_finite_and_ordered():
+    bounds = score_interval([0.0, 100.0], [100.0, 100.0], two_state(0.02, 0.999), Z)
+    assert np.isfinite([bounds.low, bounds.high]).all()
+    assert (bounds.low < bounds.high).all()
+
+
+def test_score_interval_without_perturbation_or_without_rows_is_exact():
+    exact = score_interval([3.0], [10.0], Kron([np.eye(2)]), Z)
+    assert (exact.low, exact.high) == (3.0, 3.0)
+    empty = score_interval([0.0], [0.0], two_state(0.5, 0.5), Z)
+    assert (empty.low, empty.high) == (0.0, 0.0)
+
+
+def test_score_interval_needs_two_states():
+    with pytest.raises(KernelError, match="two states"):
+        score_interval(1, 2, Kron([np.eye(3)]), Z)
+    with pytest.raises(KernelError, match="singular"):
+        score_interval(1, 2, Kron([[[0.5, 0.5], [0.5, 0.5]]]), Z)
+
+
+# --- Wald --------------------------------------------------------------------------
+
+
+def test_wald_interval_and_its_two_ways_of_saying_no():
+    bounds = wald_interval([10.0] * 4, [4.0, 4.0, 0.0, -1.0], [20.0, 19.9, 100, 100], 2.0)
+    np.testing.assert_array_equal(bounds.low, [6, 6, np.nan, np.nan])
+    np.testing.assert_array_equal(bounds.high, [14, 14, np.nan, np.nan])
+    np.testing.assert_array_equal(bounds.reliable, [True, False, False, False])
+
+
+# --- Fieller -----------------------------------------------------------------------
+
+
+@given(seed=seeds)
+def test_fieller_interval_holds_exactly_the_ratios_that_are_not_rejected(seed):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(2, 2))
+    cov = root @ root.T
+    top, bottom = rng.normal(scale=5), rng.normal(scale=5)
+    bounds = fieller_interval(top, bottom, (cov[0, 0], cov[0, 1], cov[1, 1]), 100, Z)
+    bounded = bottom**2 > Z**2 * cov[1, 1]
+    assert bool(np.isfinite(bounds.low)) == bounded == bool(bounds.reliable)
+    if bounded:
+        ratio = np.linspace(bounds.low - 3, bounds.high + 3, 2001)
+        spread = cov[0, 0] - 2 * ratio * cov[0, 1] + ratio**2 * cov[1, 1]
+        accepted = (top - ratio * bottom) ** 2 <= Z**2 * spread
+        inside = (ratio >= bounds.low) & (ratio <= bounds.high)
+        edge = np.minimum(np.abs(ratio - bounds.low), np.abs(ratio - bounds.high)) < 1e-6
+        np.testing.assert_array_equal(inside[~edge], accepted[~edge])
+        assert bounds.low <= top / bottom <= bounds.high
+
+
+def test_fieller_with_an_exact_denominator_is_wald():
+    bounds = fieller_interval(40.0, 100.0, (25.0, 0.0, 0.0), 100, 2.0)
+    assert (bounds.low, bounds.high) == (pytest.approx(0.3), pytest.approx(0.5))
+
+
+def test_fieller_of_an_exact_ratio_has_no_width():
+    bounds = fieller_interval(40.0, 100.0, (0.0, 0.0, 0.0), 0, 2.0)
+    assert (float(bounds.low), float(bounds.high), bool(bounds.reliable)) == (0.4, 0.4, True)
+
+
+def test_fieller_of_a_variance_below_zero_says_nothing():
+    bounds = fieller_interval([40.0, 40.0], 100.0, ([-1.0, 4.0], 0.0, [1.0, -1.0]), 100, 2.0)
+    assert np.isnan(bounds.low).all()
+    assert not bounds.reliable.any()
+
+
+# --- Woodruff ----------------------------------------------------------------------
+
+
+@given(seed=seeds, m=st.integers(1, 12), q=st.floats(0.01, 0.99))
+def test_quantile_is_where_the_monotone_fit_turns_non_negative(seed, m, q):
+    rng = np.random.default_rng(seed)
+    counts = rng.normal(10, 15, size=m)
+    excess = np.cumsum(counts) - q * abs(counts.sum())
+    excess[-1] = abs(excess[-1])
+    fit = isotonic_regression(excess).x
+    expected = np.argmax(fit >= -1e-9)
+    assert woodruff_interval(excess, np.ones(m), Z).estimate == expected
+
+
+@given(seed=seeds)
+def test_exact_distribution_gives_the_usual_quantile(seed):
+    rng = np.random.default_rng(seed)
+    values = np.sort(rng.integers(0, 8, size=rng.integers(1, 30)))
+    counts = np.bincount(values, minlength=8)
+    q = 0.5
+    excess = np.cumsum(counts) - q * len(values)
+    usual = values[int(np.ceil(q * len(values))) - 1]
+    positions = woodruff_interval(excess, np.zeros(8), Z)
+    assert positions.estimate == usual
+    assert positions.low <= usual <= positions.high
+    assert positions.reliable
+
+
+def test_woodruff_is_batched_and_holds_its_estimate():
+    excess = np.array([[-30.0, -5, 12, 50], [3.0, 10, 20, 50]])
+    positions = woodruff_interval(excess, np.full((2, 4), 25.0), Z)
+    np.testing.assert_array_equal(positions.estimate, [2, 0])
+    np.testing.assert_array_equal(positions.low, [1, 0])
+    np.testing.assert_array_equal(positions.high, [2, 1])
+
+
+def test_woodruff_with_a_variance_below_zero_is_wide_and_says_so():
+    positions = woodruff_interval([-30.0, -5, 12, 50], [-1.0, 25, 25, -1e-12], Z)
+    assert positions.low == 0
+    assert not positions.reliable
+
+
+# --- constrained -------------------------------------------------------------------
+
+
+def test_constrained_bounds_hold_the_estimate_and_have_width():
+    low = np.array([-90.0, -5.0, 990.0, 20.0, np.nan])
+    high = np.array([-10.0, 30.0, 1080.0, 40.0, np.nan])
+    estimate = np.array([0.0, 12.0, 1000.0, 50.0, 5.0])
+    cut = constrain(Bounds(low, high, np.ones(5, bool)), estimate, 0.0, 1000.0)
+    np.testing.assert_array_equal(cut.low, [0, 0, 990, 20, np.nan])
+    np.testing.assert_array_equal(cut.high, [40, 30, 1000, 50, np.nan])
+
+
+def test_constrained_bounds_above_the_range_keep_width_below_it():
+    cut = constrain(
+        Bounds(np.array([1100.0]), np.array([1180.0]), np.ones(1, bool)), [1000.0], 0.0, 1000.0
+    )
+    assert (cut.low.item(), cut.high.item()) == (960.0, 1000.0)

@@ -1,0 +1,239 @@
+"""Intervals for reconstructed answers, each with the rule that says when it can be trusted.
+
+Which interval goes with which answer is fixed in section 3 of the mathematics:
+
+    one condition on one column      score_interval     the published count, mapped back
+    more columns, sums               wald_interval      estimate +- z * standard error
+    ratios                           fieller_interval   no linearisation of the quotient
+    quantiles                        woodruff_interval  the distribution function's interval
+
+All take a critical value ``z`` (``critical``), all are vectorised over groups, and all
+return ``Bounds``.  An end that cannot be given is NaN, never a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from udfs.errors import KernelError
+from udfs.kron import Array, Kron
+
+# Below this many effective rows a Wald interval is not called by its level.
+ENOUGH_ROWS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Ends of intervals, and whether each may be called by its level; shape ``(...)``."""
+
+    low: Array
+    high: Array
+    reliable: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Positions in an ordered domain: a quantile and the ends of its interval."""
+
+    estimate: NDArray[np.intp]
+    low: NDArray[np.intp]
+    high: NDArray[np.intp]
+    reliable: NDArray[np.bool_]
+
+
+def critical(level: float, cells: int = 1) -> float:
+    """Critical value z of a two-sided interval, for ``cells`` intervals together.
+
+        z = Phi^-1((1 + level^(1/cells)) / 2)                        (Sidak)
+
+    >>> round(critical(0.95), 3), round(critical(0.95, cells=100), 3)
+    (1.96, 3.474)
+    """
+    if not 0 < level < 1:
+        raise KernelError("a confidence level lies strictly between 0 and 1")
+    if cells < 1:
+        raise KernelError("there must be at least one cell")
+    # 1 - level^(1/cells) by expm1/log, so that a million cells lose no digits.
+    tail = -np.expm1(np.log(level) / cells)
+    return float(-ndtri(tail / 2))
+
+
+def score_interval(hits: ArrayLike, rows: ArrayLike, kron: Kron, z: float) -> Bounds:
+    """Interval of a count under one condition on one column, from its published count.
+
+    With ``A = [[1-c, c], [1-a, a]]`` over (not P, P), x true rows of n are published as
+    ``Y = Binomial(x, a) + Binomial(n-x, c)``.  The interval holds every x that Y does not
+    reject, with the variance *at that x* and a continuity correction of half a row:
+
+        |Y - c n - (a-c) x| - 1/2  <=  z sqrt(x a(1-a) + (n-x) c(1-c))
+
+    whose ends are roots of a quadratic.  (reconstruction, 3; RECON lemma 2 for the mean)
+    Outside [0, n] the variance is that of the nearer end.  Ends are not cut to [0, n].
+
+    >>> from udfs.kron import Kron, retention_factor
+    >>> bounds = score_interval(300, 1000, Kron([retention_factor(0.2, [0.75, 0.25])]), 1.96)
+    >>> float(bounds.low.round(1)), float(bounds.high.round(1))
+    (362.8, 645.1)
+    """
+    if kron.shape != (2,):
+        raise KernelError("the score interval is for two states: not P, and P")
+    (_, c), (_, a) = kron.factors[0].tolist()
+    n = np.asarray(rows, dtype=np.float64)
+    y = np.asarray(hits, dtype=np.float64)
+    if a < c:
+        # A channel that mostly flips: look at the complement, which counts the same x.
+        a, c, y = 1 - a, 1 - c, n - y
+    slope, inner, outer = a - c, a * (1 - a), c * (1 - c)
+    if slope == 0:
+        raise KernelError("the two states cannot be told apart: the channel is singular")
+    # Nothing random (retention 1) needs no correction: the count is the truth.
+    correction = 0.5 if inner or outer else 0.0
+    low = _score_end(y - correction - c * n, n, slope, inner, outer, -z)
+    high = _score_end(y + correction - c * n, n, slope, inner, outer, z)
+    # No rows hold no hits: that needs no error bar.
+    low, high = np.where(n > 0, low, 0.0), np.where(n > 0, high, 0.0)
+    return Bounds(low, high, np.ones(low.shape, dtype=bool))
+
+
+def _score_end(u: Array, n: Array, slope: float, inner: float, outer: float, z: float) -> Array:
+    """Root x of ``slope*x - u = z*sqrt(V(x))``, ``V(x) = x*inner + (n-x)*outer`` cut to [0, n]."""
+    bend = inner - outer
+    half = u * slope + z * z * bend / 2
+    discriminant = half**2 - slope**2 * (u**2 - z * z * n * outer)
+    root = (half + np.sign(z) * np.sqrt(np.maximum(discriminant, 0))) / slope**2
+    below = (u + z * np.sqrt(n * outer)) / slope
+    above = (u + z * np.sqrt(n * inner)) / slope
+    # Far outside the range the quadratic's roots are the other end's, or none at all.
+    ours = (discriminant >= 0) & (np.sign(z) * (slope * root - u) >= 0)
+    position = np.where(ours, root, u / slope)
+    return np.where(position < 0, below, np.where(position > n, above, root))
+
+
+def wald_interval(
+    estimate: ArrayLike, variance: ArrayLike, effective_rows: ArrayLike, z: float
+) -> Bounds:
+    """``estimate +- z sqrt(variance)``, reliable from 20 effective rows on.
+
+    A variance that is not above zero says nothing, so its ends are NaN: an answer that is
+    exact because nothing was perturbed is known from the channel, not from here.
+    """
+    value = np.asarray(estimate, dtype=np.float64)
+    spread = z * np.sqrt(_positive(variance))
+    low, high = np.broadcast_arrays(value - spread, value + spread)
+    reliable = np.isfinite(low) & (np.asarray(effective_rows, dtype=np.float64) >= ENOUGH_ROWS)
+    return Bounds(low, high, reliable)
+
+
+def fieller_interval(
+    numerator: ArrayLike,
+    denominator: ArrayLike,
+    variances: tuple[ArrayLike, ArrayLike, ArrayLike],
+    effective_rows: ArrayLike,
+    z: float,
+) -> Bounds:
+    """Interval of a ratio N/D: every R that ``N - R D`` does not reject (Fieller).
+
+        (N - R D)^2  <=  z^2 (V_N - 2 R C + R^2 V_D)
+
+    ``variances`` are ``(V_N, C, V_D)``.  The set is bounded exactly when D is significantly
+    away from zero, ``D^2 > z^2 V_D``; otherwise both ends are NaN.  ``effective_rows``
+    is the smaller of numerator's and denominator's.
+
+    >>> bounds = fieller_interval(40.0, 100.0, (25.0, 10.0, 36.0), 1000, 1.96)
+    >>> float(bounds.low.round(4)), float(bounds.high.round(4))
+    (0.3075, 0.4959)
+    """
+    top, bottom = (np.asarray(part, dtype=np.float64) for part in (numerator, denominator))
+    v_top, cov, v_bottom = (np.asarray(part, dtype=np.float64) for part in variances)
+    square = bottom**2 - z * z * v_bottom
+    cross = top * bottom - z * z * cov
+    constant = top**2 - z * z * v_top
+    discriminant = cross**2 - square * constant
+    known = (square > 0) & (discriminant >= 0) & (v_top >= 0) & (v_bottom >= 0)
+    # Every variance zero is an exact ratio; some zero and a vanishing spread is a fluke
+    # of few rows, which must not be printed as certainty.
+    exact = (v_top == 0) & (v_bottom == 0) & (cov == 0)
+    known &= (discriminant > 0) | exact
+    root = np.sqrt(np.where(known, discriminant, np.nan))
+    divisor = np.where(known, square, 1.0)
+    low, high = (cross - root) / divisor, (cross + root) / divisor
+    enough = np.asarray(effective_rows, dtype=np.float64) >= ENOUGH_ROWS
+    return Bounds(low, high, known & (enough | exact))
+
+
+def woodruff_interval(excess: ArrayLike, variance: ArrayLike, z: float) -> Positions:
+    """Quantile of an ordered column and its interval, from its distribution function.
+
+    ``excess[i] = F(i) - q N`` is the reconstructed number of rows at or below the i-th
+    value less q times all of them, ``variance[i]`` its variance; shapes ``(..., m)``.
+
+    The estimate is where the *monotone* fit of excess turns non-negative, which is the
+    position of the least partial sum of excess, the reconstructed pinball loss.  The
+    interval is Woodruff's: positions whose excess is not significantly away from zero,
+
+        low  = first i with excess[i] + z se[i] >= 0
+        high = 1 + last i with excess[i] - z se[i] < 0,
+
+    first and last, because an inverted distribution function need not be monotone.
+
+    >>> positions = woodruff_interval([-30.0, -5.0, 12.0, 50.0], [16.0, 25.0, 25.0, 0.0], 1.96)
+    >>> int(positions.low), int(positions.estimate), int(positions.high)
+    (1, 2, 2)
+    """
+    over = np.asarray(excess, dtype=np.float64)
+    spread = np.asarray(variance, dtype=np.float64)
+    last = over.shape[-1] - 1
+    # The last position holds all rows: never in doubt, and its variance is rounding.
+    doubtful = ~(spread >= 0)
+    doubtful[..., last] = False
+    error = z * np.sqrt(np.where(spread >= 0, spread, 0.0))
+    error = np.where(doubtful, np.inf, error)
+    error[..., last] = 0.0
+    partial = np.cumsum(over, axis=-1)
+    before = np.concatenate([np.zeros_like(over[..., :1]), partial[..., :-1]], axis=-1)
+    estimate = np.argmin(before, axis=-1)
+    possible = over + error >= 0
+    possible[..., last] = True
+    low = np.argmax(possible, axis=-1)
+    unsure = over - error < 0
+    unsure[..., last] = False
+    high = np.where(unsure.any(axis=-1), last - np.argmax(unsure[..., ::-1], axis=-1) + 1, 0)
+    certain: NDArray[np.bool_] = ~np.any(doubtful, axis=-1, keepdims=True)[..., 0]
+    return Positions(
+        estimate,
+        np.minimum(low, estimate),
+        np.maximum(np.minimum(high, last), estimate),
+        certain,
+    )
+
+
+def constrain(bounds: Bounds, estimate: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Bounds:
+    """Bounds of a constrained estimate: the inversion's, cut to what is possible.
+
+    They always hold the estimate and never have zero width: where cutting leaves a single
+    point, half of the uncut width is kept on the inner side.  (reconstruction, 4)
+
+    >>> b = Bounds(np.array([-90.0]), np.array([-10.0]), np.array([True]))
+    >>> cut = constrain(b, [0.0], 0.0, 1000.0)
+    >>> cut.low, cut.high
+    (array([0.]), array([40.]))
+    """
+    value = np.asarray(estimate, dtype=np.float64)
+    least, most = (np.asarray(end, dtype=np.float64) for end in (lower, upper))
+    half = (bounds.high - bounds.low) / 2
+    low = np.minimum(np.clip(bounds.low, least, most), value)
+    high = np.maximum(np.clip(bounds.high, least, most), value)
+    flat = (low == high) & (half > 0)
+    high = np.where(flat, np.minimum(high + half, most), high)
+    low = np.where(flat & (low == high), np.maximum(low - half, least), low)
+    return Bounds(low, high, bounds.reliable)
+
+
+def _positive(variance: ArrayLike) -> Array:
+    """Variances, with NaN for those that are not above zero."""
+    array = np.asarray(variance, dtype=np.float64)
+    return np.where(array > 0, array, np.nan)
