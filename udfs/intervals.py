@@ -22,6 +22,9 @@ from scipy.special import ndtri
 from udfs.errors import KernelError
 from udfs.kron import Array, Kron
 
+# A critical value for all groups, or one for each.
+Critical = float | Array
+
 # Below this many effective rows a Wald interval is not called by its level.
 ENOUGH_ROWS = 20.0
 
@@ -62,7 +65,7 @@ def critical(level: float, cells: int = 1) -> float:
     return float(-ndtri(tail / 2))
 
 
-def score_interval(hits: ArrayLike, rows: ArrayLike, kron: Kron, z: float) -> Bounds:
+def score_interval(hits: ArrayLike, rows: ArrayLike, kron: Kron, z: Critical) -> Bounds:
     """Interval of a count under one condition on one column, from its published count.
 
     With ``A = [[1-c, c], [1-a, a]]`` over (not P, P), x true rows of n are published as
@@ -99,7 +102,7 @@ def score_interval(hits: ArrayLike, rows: ArrayLike, kron: Kron, z: float) -> Bo
     return Bounds(low, high, np.ones(low.shape, dtype=bool))
 
 
-def _score_end(u: Array, n: Array, slope: float, inner: float, outer: float, z: float) -> Array:
+def _score_end(u: Array, n: Array, slope: float, inner: float, outer: float, z: Critical) -> Array:
     """Root x of ``slope*x - u = z*sqrt(V(x))``, ``V(x) = x*inner + (n-x)*outer`` cut to [0, n]."""
     bend = inner - outer
     half = u * slope + z * z * bend / 2
@@ -114,7 +117,7 @@ def _score_end(u: Array, n: Array, slope: float, inner: float, outer: float, z: 
 
 
 def wald_interval(
-    estimate: ArrayLike, variance: ArrayLike, effective_rows: ArrayLike, z: float
+    estimate: ArrayLike, variance: ArrayLike, effective_rows: ArrayLike, z: Critical
 ) -> Bounds:
     """``estimate +- z sqrt(variance)``, reliable from 20 effective rows on.
 
@@ -133,7 +136,7 @@ def fieller_interval(
     denominator: ArrayLike,
     variances: tuple[ArrayLike, ArrayLike, ArrayLike],
     effective_rows: ArrayLike,
-    z: float,
+    z: Critical,
 ) -> Bounds:
     """Interval of a ratio N/D: every R that ``N - R D`` does not reject (Fieller).
 
@@ -165,7 +168,7 @@ def fieller_interval(
     return Bounds(low, high, known & (enough | exact))
 
 
-def woodruff_interval(excess: ArrayLike, variance: ArrayLike, z: float) -> Positions:
+def woodruff_interval(excess: ArrayLike, variance: ArrayLike, z: Critical) -> Positions:
     """Quantile of an ordered column and its interval, from its distribution function.
 
     ``excess[i] = F(i) - q N`` is the reconstructed number of rows at or below the i-th
@@ -190,7 +193,7 @@ def woodruff_interval(excess: ArrayLike, variance: ArrayLike, z: float) -> Posit
     # The last position holds all rows: never in doubt, and its variance is rounding.
     doubtful = ~(spread >= 0)
     doubtful[..., last] = False
-    error = z * np.sqrt(np.where(spread >= 0, spread, 0.0))
+    error = np.asarray(z)[..., None] * np.sqrt(np.where(spread >= 0, spread, 0.0))
     error = np.where(doubtful, np.inf, error)
     error[..., last] = 0.0
     partial = np.cumsum(over, axis=-1)

@@ -69,7 +69,8 @@ def covariance_matrix(
 
         C = K diag(squares) K^T  -  [products . H_ab]
 
-    ``functions`` has shape ``(a, S)``.  With the identity for it these are the covariances of the inverted states.
+    ``functions`` has shape ``(a, S)``; the identity gives the covariances of the inverted
+    states.
     """
     phi = kron.states(functions)
     inverted = invert_function(phi, kron)

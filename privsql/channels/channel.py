@@ -163,6 +163,23 @@ def amplification(matrix: Array) -> float:
     return float(ratio[used].max())
 
 
+def gamma_of_rho(rho1: float, rho2: float) -> float:
+    """Amplification below which there is no (rho1, rho2) breach.
+
+        gamma = rho2 (1-rho1) / (rho1 (1-rho2))
+
+    A prior of at most rho1 then never becomes a posterior above rho2, nor one of at least
+    rho2 a posterior below rho1.
+
+    >>> gamma_of_rho(0.1, 0.25)
+    3.0
+    """
+    low, high = checked_number(rho1, "rho1"), checked_number(rho2, "rho2")
+    if not 0 < low < high < 1:
+        raise ChannelError("rho needs 0 < rho1 < rho2 < 1")
+    return high * (1 - low) / (low * (1 - high))
+
+
 def checked_retention(value: object, name: str = "retention") -> float:
     """Return a retention probability as a float, or refuse it."""
     number = checked_number(value, name)

@@ -25,6 +25,7 @@ from privsql.channels.channel import (
     checked_number,
     checked_retention,
     checked_size,
+    gamma_of_rho,
 )
 from privsql.errors import ChannelError
 
@@ -71,17 +72,8 @@ class Uniform(Channel):
 
     @classmethod
     def from_rho(cls, rho1: float, rho2: float, size: int) -> Uniform:
-        """Largest retention without a (rho1, rho2) breach.
-
-            gamma = rho2 (1-rho1) / (rho1 (1-rho2))
-
-        A prior of at most rho1 then never becomes a posterior above rho2, nor one of at
-        least rho2 one below rho1.
-        """
-        low, high = checked_number(rho1, "rho1"), checked_number(rho2, "rho2")
-        if not 0 < low < high < 1:
-            raise ChannelError("rho needs 0 < rho1 < rho2 < 1")
-        return cls.from_gamma(high * (1 - low) / (low * (1 - high)), size)
+        """Largest retention without a (rho1, rho2) breach, see ``gamma_of_rho``."""
+        return cls.from_gamma(gamma_of_rho(rho1, rho2), size)
 
     @property
     def size(self) -> int:

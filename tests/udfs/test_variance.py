@@ -138,7 +138,9 @@ def test_covariance_of_states_against_simulation():
     rng = np.random.default_rng(7)
     a = Kron([retention_factor(0.5, [0.7, 0.3]), retention_factor(0.4, [0.5, 0.5])])
     original = np.array([4000, 1000, 2500, 2500])
-    published = sum(rng.multinomial(n, row, size=40_000) for n, row in zip(original, a.dense))
+    published = sum(
+        rng.multinomial(n, row, size=40_000) for n, row in zip(original, a.dense, strict=True)
+    )
     states = invert(published, a)
     estimated = covariance_matrix(published, published, np.eye(4), a).mean(axis=0)
     np.testing.assert_allclose(states.mean(axis=0), original, rtol=0.01)
