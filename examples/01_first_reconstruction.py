@@ -10,12 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from privsql.channels.cells import Cells
-from privsql.channels.channel import Channel
-from privsql.channels.domain import Categorical
-from privsql.channels.grid import Grid
-from privsql.channels.intervals import Interval
-from privsql.channels.mechanisms import Uniform
+from privsql.channels import Categorical, Cells, Channel, Grid, Interval, Uniform
 from udfs.register import register
 
 ROWS = 200_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from privsql.channels.channel import Channel
-from privsql.channels.mechanisms import Decoy, FineGrain, Matrix, Replace, Uniform
+from privsql.channels import Channel, Decoy, FineGrain, Matrix, Replace, Uniform
 
 seeds = st.integers(min_value=0, max_value=2**32 - 1)
 

@@ -132,8 +132,6 @@ def channel_from_dict(data: Mapping[str, Any]) -> Channel:
         ...
     privsql.errors.ChannelError: ERROR 22023 [channel]: a uniform channel needs "retention"
     """
-    from privsql.channels import mechanisms  # noqa: F401 - fills the table of mechanisms
-
     if not isinstance(data, Mapping):
         raise ChannelError("a channel is described by a table of names and values")
     name = data.get("mechanism")
@@ -171,7 +169,7 @@ def gamma_of_rho(rho1: float, rho2: float) -> float:
     A prior of at most rho1 then never becomes a posterior above rho2, nor one of at least
     rho2 a posterior below rho1.
 
-    >>> gamma_of_rho(0.1, 0.25)
+    >>> round(gamma_of_rho(0.1, 0.25), 9)
     3.0
     """
     low, high = checked_number(rho1, "rho1"), checked_number(rho2, "rho2")
@@ -223,4 +221,13 @@ def checked_array(value: object, name: str, dimensions: int) -> Array:
     if (array < 0).any() or (array > 1).any():
         raise ChannelError(f"{name} must hold probabilities, between 0 and 1")
     array.setflags(write=False)
+    return array
+
+
+def on_domain(values: ArrayLike, size: int) -> Array:
+    """Return a function on the domain, or refuse one of another length."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim == 0 or array.shape[-1] != size:
+        found = array.shape[-1] if array.ndim else "none"
+        raise ChannelError(f"expected one number for each of {size} values, found {found}")
     return array

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.channels import logic
-from privsql.channels.cells import Cells, partition, refine
-from privsql.channels.mechanisms import FineGrain, Matrix, Uniform
+from privsql.channels import Cells, FineGrain, Matrix, Uniform, logic, partition, refine
 from privsql.errors import ChannelError
 from tests.strategies import channels, seeds
 from udfs.invert import invert

@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsql.channels.cells import Cells
-from privsql.channels.channel import MATRIX_LIMIT, amplification, channel_from_dict
-from privsql.channels.mechanisms import Decoy, FineGrain, Matrix, Replace, Uniform
+from privsql.channels import (
+    Cells,
+    Decoy,
+    FineGrain,
+    Matrix,
+    Replace,
+    Uniform,
+    amplification,
+    channel_from_dict,
+)
+from privsql.channels.channel import MATRIX_LIMIT
 from privsql.errors import ChannelError, DataError, TooLargeError
 from tests.strategies import channels, seeds
 

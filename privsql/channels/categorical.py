@@ -1,0 +1,218 @@
+"""Domains whose values are listed, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from privsql.channels.domain import (
+    NULL,
+    OUTSIDE,
+    Codes,
+    Domain,
+    Value,
+    check_keys,
+    from_json,
+    nulls_of,
+)
+from privsql.channels.intervals import Interval, is_nan, place, plain
+from privsql.errors import DomainError
+
+CATEGORY_TYPES: dict[str, pa.DataType | None] = {
+    "text": pa.string(),
+    "boolean": pa.bool_(),
+    "integer": pa.int64(),
+    "decimal": None,  # depends on the digits
+    "date": pa.date32(),
+}
+
+# Text has an order in SQL, but which one is the collation's business.
+ORDERED = ("integer", "decimal", "date")
+
+
+@dataclass(frozen=True)
+class Categorical(Domain):
+    """Values that are listed: text, booleans, integers, decimals or dates, of one kind.
+
+    >>> illness = Categorical(("flu", "hiv", "none"), nullable=True)
+    >>> illness.codes(["none", None, "flu"]), illness.size
+    (array([2, 3, 0]), 4)
+    >>> Categorical((True, False)) == Categorical((1, 0))
+    False
+    """
+
+    described_as = "categorical"
+
+    categories: tuple[Value, ...]
+    nullable: bool = False
+    kind: str = field(init=False, repr=False)  # compared, because True == 1
+
+    def __post_init__(self) -> None:
+        """Refuse lists that are empty, mixed, repeated or cannot be stored."""
+        given: object = self.categories  # TOML and JSON do not keep to the type
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise DomainError("the categories of a domain are a list of values")
+        categories = tuple(plain(value) for value in given)
+        kinds = {_category_kind(value) for value in categories}
+        if len(kinds) != 1:
+            listed = ", ".join(sorted(kinds)) or "nothing"
+            raise DomainError(f"a categorical domain lists values of one kind, not {listed}")
+        if len(set(categories)) < len(categories):
+            raise DomainError(
+                f"{len(categories) - len(set(categories))} of the {len(categories)} categories"
+                " are repeated"
+            )
+        if not isinstance(self.nullable, bool):
+            raise DomainError("nullable is true or false")
+        object.__setattr__(self, "categories", categories)
+        object.__setattr__(self, "kind", kinds.pop())
+        try:
+            self._arrow  # noqa: B018 - built here so that it cannot fail later
+        except (pa.ArrowException, ValueError, OverflowError):
+            raise DomainError(
+                f"a category does not fit the column type of a {self.kind} domain",
+                hint="integers have 64 bits, decimals 38 digits, text is Unicode",
+            ) from None
+
+    @classmethod
+    def boolean(cls, *, nullable: bool = False) -> Categorical:
+        """False and true, in SQL's order."""
+        return cls((False, True), nullable)
+
+    @property
+    def points(self) -> int:
+        """How many categories there are."""
+        return len(self.categories)
+
+    @cached_property
+    def arrow_type(self) -> pa.DataType:
+        """string, bool, int64, date32, or a decimal that holds every category."""
+        listed = CATEGORY_TYPES[self.kind]
+        if listed is not None:
+            return listed
+        tuples = [value.as_tuple() for value in self.categories if isinstance(value, Decimal)]
+        exponents = [e for _, _, e in tuples if isinstance(e, int)]
+        scale = max(0, -min(exponents))
+        digits = max(len(d) + e + scale for (_, d, _), e in zip(tuples, exponents, strict=True))
+        if max(digits, scale) > 38:
+            raise OverflowError
+        return pa.decimal128(18 if max(digits, scale) <= 18 else 38, scale)
+
+    @cached_property
+    def _arrow(self) -> pa.Array[Any]:
+        return pa.array([*self.categories, None], self.arrow_type)
+
+    @cached_property
+    def _indices(self) -> dict[object, int]:
+        # Numbers and dates are found by their place, so that 1 is 1.0 as in SQL.
+        return {self._key(value): index for index, value in enumerate(self.categories)}
+
+    def _key(self, value: object) -> object:
+        return place(value, self.kind) if self.kind in ORDERED else value
+
+    def value_at(self, index: int) -> Value | None:
+        """The value with this index; None for NULL."""
+        if not 0 <= index < self.size:
+            raise DomainError(f"index {index} is not in 0 to {self.size - 1}")
+        return None if index == self.null_index else self.categories[index]
+
+    def _index(self, value: object) -> int | None:
+        return None if is_nan(value) else self._indices.get(self._key(value))
+
+    def _interval(self, interval: Interval) -> Sequence[range]:
+        if self.kind not in ORDERED:
+            raise DomainError(
+                f"a {self.kind} domain has no order of its own",
+                hint="let the SQL engine evaluate the comparison over the domain's values,"
+                " under the collation of the query",
+            )
+        self.refuse_bounds(interval)
+        return [
+            range(index, index + 1)
+            for index, value in enumerate(self.categories)
+            if not isinstance(value, str) and interval.holds(value, self.kind)
+        ]
+
+    def _codes(self, chunk: pa.Array[Any]) -> Codes:
+        common = self._common_type(chunk.type)
+        try:
+            chunk, known = chunk.cast(common), self._arrow[:-1].cast(common)
+        except pa.ArrowException:
+            raise self.refuse_type(chunk.type) from None
+        found = pc.index_in(chunk, value_set=known).fill_null(OUTSIDE)
+        codes = np.array(found.to_numpy(), dtype=np.int64)
+        codes[nulls_of(chunk)] = NULL
+        return codes
+
+    def _common_type(self, given: pa.DataType) -> pa.DataType:
+        """A type that holds the categories and every value of a column, so that no cast fails."""
+        types = pa.types
+        if self.kind == "text" and types.is_string(given):
+            return pa.string()
+        if self.kind == "text" and (types.is_large_string(given) or types.is_string_view(given)):
+            return pa.large_string()
+        if self.kind == "boolean" and types.is_boolean(given):
+            return pa.bool_()
+        if self.kind == "date" and types.is_date(given):
+            return pa.date32()
+        if self.kind in ("integer", "decimal"):
+            if self.kind == "integer" and types.is_integer(given) and not types.is_uint64(given):
+                return pa.int64()
+            if types.is_integer(given) or types.is_decimal(given):
+                scales = (getattr(each, "scale", 0) for each in (given, self.arrow_type))
+                return pa.decimal256(76, max(scales))
+        raise self.refuse_type(given)
+
+    def _decode(self, codes: Codes) -> pa.Array[Any]:
+        return self._arrow.take(codes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON: decimals and dates as text."""
+        write = str if self.kind in ("decimal", "date") else plain
+        return {
+            "domain": "categorical",
+            "kind": self.kind,
+            "values": [write(value) for value in self.categories],
+            "nullable": self.nullable,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Categorical:
+        """Read what :meth:`to_dict` wrote."""
+        check_keys(data, "kind", "values", "nullable")
+        kind, values = data["kind"], data["values"]
+        if kind not in CATEGORY_TYPES:
+            raise DomainError("key 'kind' of a categorical domain is not a kind of category")
+        if not isinstance(values, list):
+            raise DomainError("key 'values' of a domain is a list")
+        return cls(tuple(from_json(kind, value, "values") for value in values), data["nullable"])
+
+
+def _category_kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, Decimal) and value.is_finite():
+        return "decimal"
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return "date"
+    hints = {
+        type(None): "NULL is no category; say nullable = true",
+        float: "write decimals, or use a range with a step",
+        datetime: "use a range with a step",
+    }
+    raise DomainError(
+        f"a {type(value).__name__} cannot be a category",
+        hint=hints.get(type(value), "categories are text, booleans, integers, decimals or dates"),
+    )
