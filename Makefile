@@ -37,8 +37,9 @@ check: $(STAMP)  ## doctests and tests
 
 test: lint types check  ## everything that must pass
 
+# One BLAS thread: with more, a busy second core turns milliseconds into seconds.
 bench: $(STAMP)  ## ratios of speed, each measured in one run
-	$(BIN)/python -m tests.bench
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import duckdb
+import numpy as np
+import pytest
+
+from udfs.errors import KernelError
+from udfs.functions import FUNCTIONS
+from udfs.intervals import critical, score_interval
+from udfs.invert import invert
+from udfs.kron import Kron, retention_factor
+from udfs.mle import maximum_likelihood
+from udfs.register import register
+
+HALF = "[[[0.75, 0.25], [0.25, 0.75]]]"
+
+
+@pytest.fixture
+def con():
+    with duckdb.connect() as connection:
+        register(connection)
+        yield connection
+
+
+def one(connection, expression: str):
+    return connection.execute(f"SELECT {expression}").fetchone()[0]
+
+
+def message(connection, expression: str) -> str:
+    with pytest.raises(duckdb.Error) as caught:
+        one(connection, expression)
+    return str(caught.value)
+
+
+# --- the functions give what the kernels give --------------------------------------
+
+
+@pytest.fixture(scope="module")
+def case():
+    factors = [retention_factor(0.5, [0.7, 0.3]), retention_factor(0.3, [0.6, 0.4])]
+    counts = np.random.default_rng(5).integers(0, 60, size=(5000, 4)).astype(float)
+    return factors, counts
+
+
+def table(connection, counts):
+    connection.execute("CREATE TABLE t (i INTEGER, y DOUBLE[])")
+    connection.executemany(
+        "INSERT INTO t VALUES (?, ?)", [[i, row.tolist()] for i, row in enumerate(counts[:50])]
+    )
+    # More than one of DuckDB's vectors of 2,048 rows.
+    connection.execute("INSERT INTO t SELECT i + 50 * r, y FROM t, range(1, 100) s(r)")
+
+
+def test_inversion_and_likelihood_equal_the_kernels(con, case):
+    factors, counts = case
+    table(con, counts)
+    text = str([factor.tolist() for factor in factors])
+    rows = con.execute(
+        f"SELECT privsql_invert(y, {text}), privsql_likelihood(y, {text}) FROM t ORDER BY i"
+    ).fetchall()
+    y, kron = np.tile(counts[:50], (100, 1)), Kron(factors)
+    np.testing.assert_allclose([row[0] for row in rows], invert(y, kron))
+    direct = maximum_likelihood(y, kron)
+    np.testing.assert_allclose([row[1]["estimate"] for row in rows], direct.estimate, atol=1e-6)
+    assert all(row[1]["converged"] for row in rows)
+    assert max(row[1]["gap"] for row in rows) <= 1e-8
+    assert {row[1]["rounds"] == 0 for row in rows} == {True, False}
+
+
+def test_factors_may_differ_from_row_to_row_in_size_and_number(con):
+    rows = con.execute(
+        """
+        SELECT privsql_invert(
+            CASE i % 3 WHEN 0 THEN [45, 55] WHEN 1 THEN [10, 20, 30, 40] ELSE [7] END,
+            CASE i % 3 WHEN 0 THEN [[[0.75, 0.25], [0.25, 0.75]]]
+                       WHEN 1 THEN [[[1, 0], [0, 1]], [[0.75, 0.25], [0.25, 0.75]]]
+                       ELSE [] END)
+        FROM range(6) s(i)
+        """
+    ).fetchall()
+    expected = [
+        [40, 60],
+        invert(
+            [10, 20, 30, 40], Kron([np.eye(2), Kron([[[0.75, 0.25], [0.25, 0.75]]]).factors[0]])
+        ).tolist(),
+        [7],
+    ]
+    assert [row[0] for row in rows] == [pytest.approx(e) for e in expected * 2]
+
+
+def test_intervals_equal_the_kernels(con):
+    bounds = score_interval(55, 100, Kron([[[0.75, 0.25], [0.25, 0.75]]]), critical(0.95))
+    found = one(con, f"privsql_score_interval(55, 100, {HALF}, privsql_critical(0.95, 1))")
+    assert found == {
+        "low": pytest.approx(bounds.low),
+        "high": pytest.approx(bounds.high),
+        "reliable": True,
+    }
+    assert one(con, "privsql_wald_interval(10, 4, 25, 2)") == {
+        "low": 6,
+        "high": 14,
+        "reliable": True,
+    }
+    assert one(con, "privsql_wald_interval(10, -4, 25, 2)") == {
+        "low": None,
+        "high": None,
+        "reliable": False,
+    }
+    fieller = one(con, "privsql_fieller_interval(40, 100, 25, 0, 0, 25, 2)")
+    assert fieller == {"low": pytest.approx(0.3), "high": pytest.approx(0.5), "reliable": True}
+    # Positions are SQL's, from one, so that they index the list of values.
+    value = one(
+        con,
+        "['a','b','c','d'][privsql_quantile_interval([-30,-5,12,50],[16,25,25,0],1.96).estimate]",
+    )
+    assert value == "c"
+
+
+def test_every_function_runs_and_null_gives_null(con):
+    arguments = {
+        "DOUBLE[]": "[45, 55]",
+        "DOUBLE[][][]": HALF,
+        "DOUBLE": "0.5",
+        "INTEGER": "9",
+        "BIGINT": "9",
+    }
+    for function in FUNCTIONS:
+        given = [arguments[kind] for kind in function.parameters.values()]
+        assert one(con, f"{function.name}({', '.join(given)})") is not None
+        for position, kind in enumerate(function.parameters.values()):
+            holes = [*given]
+            holes[position] = f"NULL::{kind}"
+            assert one(con, f"{function.name}({', '.join(holes)})") is None
+
+
+def test_an_empty_table_gives_no_rows(con):
+    query = f"SELECT privsql_likelihood([i, 1], {HALF}) FROM range(0) s(i)"
+    assert con.execute(query).fetchall() == []
+
+
+# --- wrong calls are told in words -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        (
+            f"privsql_invert([1, 2, 3], {HALF})",
+            "observed has a list of 3 where the factors have 2 states",
+        ),
+        (f"privsql_invert([1, NULL], {HALF})", "observed must not hold NULL"),
+        ("privsql_invert([1, 2], [[[0.5, NULL], [0.5, 0.5]]])", "factors must not hold NULL"),
+        ("privsql_invert([1, 2], [NULL])", "factors must not hold NULL"),
+        ("privsql_invert([1, 2], [[[0.5, 0.5], [0.5, 0.5]]])", "factor 1 is singular"),
+        ("privsql_invert([1, 2], [[[0.5, 0.6], [0.5, 0.5]]])", "does not sum to one"),
+        ("privsql_invert([1, 2], [[[1, 0]]])", "square matrix"),
+        (f"privsql_likelihood([-1, 2], {HALF})", "not negative"),
+        (f"privsql_estimate([1, 2], [1], {HALF})", "function has a list of 1"),
+        ("privsql_critical(1.5, 1)", "confidence level"),
+        ("privsql_quantile_interval([1], [1, 2], 2)", "equally long"),
+        ("privsql_quantile_interval([], [], 2)", "empty list"),
+        ("privsql_score_interval(1, 2, [[[1, 0, 0], [0, 1, 0], [0, 0, 1]]], 2)", "two states"),
+        ("privsql_invert([1, 2])", "No function matches"),
+        (f"privsql_invert(DATE '2020-01-01', {HALF})", "No function matches"),
+        ("privsql_nothing(1)", "does not exist"),
+    ],
+)
+def test_a_wrong_call_fails_with_a_readable_message(con, expression, words):
+    assert words in message(con, expression)
+    # and the connection goes on
+    assert one(con, "1") == 1
+
+
+def test_parameters_of_em_must_not_vary(con):
+    query = f"SELECT privsql_em([5, 55], {HALF}, i * 1e-8, 10) FROM range(1, 3) s(i)"
+    with pytest.raises(duckdb.Error, match="tolerance must be the same in every row"):
+        con.execute(query).fetchall()
+
+
+# --- registration ------------------------------------------------------------------
+
+
+def test_registering_again_changes_nothing(con):
+    for _ in range(3):
+        register(con)
+    register(con.cursor())
+    assert one(con, f"privsql_invert([45, 55], {HALF})") == [40, 60]
+
+
+def test_cursors_and_other_connections_see_the_functions(tmp_path):
+    path = str(tmp_path / "a.duckdb")
+    with duckdb.connect(path) as first, duckdb.connect(path) as second:
+        register(first)
+        assert one(first.cursor(), f"privsql_invert([45, 55], {HALF})") == [40, 60]
+        assert one(second, f"privsql_invert([45, 55], {HALF})") == [40, 60]
+        register(second)
+
+
+def test_registrations_vanish_on_reopening_and_come_back(tmp_path):
+    path = str(tmp_path / "a.duckdb")
+    with duckdb.connect(path) as con:
+        register(con)
+    with duckdb.connect(path) as con:
+        assert "privsql_invert" in message(con, f"privsql_invert([1, 2], {HALF})")
+        register(con)
+        assert one(con, f"privsql_invert([45, 55], {HALF})") == [40, 60]
+
+
+def test_a_read_only_database_takes_them_too(tmp_path):
+    path = str(tmp_path / "a.duckdb")
+    duckdb.connect(path).close()
+    with duckdb.connect(path, read_only=True) as con:
+        register(con)
+        assert one(con, f"privsql_invert([45, 55], {HALF})") == [40, 60]
+
+
+def test_a_rolled_back_registration_can_be_repeated():
+    with duckdb.connect() as con:
+        con.begin()
+        register(con)
+        con.rollback()
+        register(con)
+        assert one(con, f"privsql_invert([45, 55], {HALF})") == [40, 60]
+
+
+def test_someone_elses_function_of_the_same_name_is_refused():
+    with duckdb.connect() as con:
+        con.create_function("privsql_invert", lambda x: x, ["INTEGER"], "INTEGER")
+        with pytest.raises(KernelError, match="another function privsql_invert"):
+            register(con)
+
+
+def test_a_closed_connection_is_duckdbs_own_error():
+    con = duckdb.connect()
+    con.close()
+    with pytest.raises(duckdb.ConnectionException):
+        register(con)
+
+
+def test_many_threads_register_and_ask_at_once():
+    problems: list[BaseException] = []
+
+    def work(connection):
+        try:
+            register(connection)
+            query = f"SELECT sum(privsql_invert([i, 10], {HALF})[1]) FROM range(10000) s(i)"
+            assert connection.execute(query).fetchone()[0] == pytest.approx(74942500.0)
+        except BaseException as problem:
+            problems.append(problem)
+
+    with duckdb.connect() as con:
+        threads = [threading.Thread(target=work, args=(con.cursor(),)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert problems == []
+
+
+# --- silence at exit ---------------------------------------------------------------
+
+SCRIPTS = {
+    "never closed": "",
+    "used and never closed": "con.execute(ask).fetchall()",
+    "closed": "con.close()",
+    "an error": "raise SystemExit('ended by an error')",
+    "a traceback": "con.execute('SELECT nothing_here').fetchall()",
+    "a kernel's error": "con.execute(ask.replace('[45, 55]', '[1]')).fetchall()",
+    "cursors left open": "cursors = [con.cursor() for _ in 'abc']; [register(c) for c in cursors]",
+    "registered on a cursor": "c = con.cursor(); register(c); del c",
+    "a result left open": "left = con.execute(ask)",
+    "a relation left open": "left = con.sql(ask)",
+    "a cycle": "class Holder: pass\nh = Holder(); h.h, h.con = h, con; del con",
+    "default connection": "register(duckdb.default_connection()); duckdb.sql(ask).fetchall()",
+    "own function that refers to it": (
+        "def f(x):\n    return con and x\n"
+        "con.create_function('f', f, ['INTEGER'], 'INTEGER'); con.execute('SELECT f(1)').fetchall()"
+    ),
+    "a thread": (
+        "import threading\n"
+        "t = threading.Thread(target=lambda: con.cursor().execute(ask).fetchall()); t.start()"
+    ),
+    "interrupted": "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+}
+
+
+def script(body: str) -> str:
+    head = f"""
+    import duckdb
+    from udfs.register import register
+    con = duckdb.connect()
+    register(con)
+    ask = "SELECT privsql_invert([45, 55], {HALF})"
+    """
+    return textwrap.dedent(head) + body
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_no_script_ends_with_noise(name):
+    done = subprocess.run(
+        [sys.executable, "-c", script(SCRIPTS[name])], capture_output=True, text=True, timeout=120
+    )
+    assert "nanobind" not in done.stderr
+    assert "leaked" not in done.stderr
+    assert done.returncode == {"an error": 1, "a traceback": 1, "a kernel's error": 1}.get(
+        name, -signal.SIGINT if name == "interrupted" else 0
+    )
+
+
+def test_the_noise_is_real_without_us():
+    """The scripts above can fail: without closing in time DuckDB does complain."""
+    body = (
+        "import atexit, udfs.register as r; atexit.unregister(r._close_all)\n"
+        + SCRIPTS["own function that refers to it"]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script(body)], capture_output=True, text=True, timeout=120
+    )
+    assert "nanobind: leaked" in done.stderr
+
+
+def test_ctrl_c_in_the_middle_of_a_kernel_ends_quietly():
+    body = textwrap.dedent(
+        """
+        con.execute("SET threads = 1")  # see udfs.register
+        print("ready", flush=True)
+        con.execute('''
+            SELECT sum(privsql_em([i, 1, 2, 3], [[[0.51, 0.49], [0.49, 0.51]],
+                   [[0.51, 0.49], [0.49, 0.51]]], 1e-300, 1000).gap) FROM range(1, 100000) s(i)
+        ''').fetchall()
+        """
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script(body)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(timeout=1)  # it is at work
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert child.returncode != 0
+    assert "nanobind" not in errors
+    assert "leaked" not in errors

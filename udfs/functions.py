@@ -1,0 +1,276 @@
+"""The kernels as SQL functions on Arrow columns: what each is called, takes and gives.
+
+Vectors over states are ``DOUBLE[]``, the transition matrix is its list of factors,
+``DOUBLE[][][]``, so that a call reads like the mathematics:
+
+    SELECT privsql_invert([60, 40], [[[0.75, 0.25], [0.25, 0.75]]])
+
+A NULL argument gives NULL, as everywhere in SQL; what a kernel answers with NaN is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from udfs import intervals, invert, iterate, lists, mle, variance
+from udfs.errors import KernelError
+from udfs.intervals import Bounds
+from udfs.kron import Array, Kron
+from udfs.lists import Arrow, Column, Pieces, Rows
+from udfs.simplex import Likelihood
+
+Body = Callable[..., Arrow]
+
+VECTOR, FACTORS, NUMBER = "DOUBLE[]", "DOUBLE[][][]", "DOUBLE"
+INTERVAL = "STRUCT(low DOUBLE, high DOUBLE, reliable BOOLEAN)"
+LIKELIHOOD = "STRUCT(estimate DOUBLE[], gap DOUBLE, rounds BIGINT, converged BOOLEAN)"
+POSITIONS = "STRUCT(estimate BIGINT, low BIGINT, high BIGINT, reliable BOOLEAN)"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One SQL function: its name, parameters with their types, result, body and meaning."""
+
+    name: str
+    parameters: dict[str, str]
+    returns: str
+    body: Body
+    meaning: str
+
+    @property
+    def signature(self) -> str:
+        """The function as documentation writes it."""
+        inside = ", ".join(f"{name} {kind}" for name, kind in self.parameters.items())
+        return f"{self.name}({inside}) -> {self.returns}"
+
+
+def _vectors(kernel: Callable[..., Array], *names: str, gives: str = NUMBER) -> Body:
+    """Body of a function of vectors over states and, as the last argument, of the factors."""
+
+    def body(*columns: Column) -> Arrow:
+        *vectors, factors = columns
+        pieces: Pieces = []
+        for kron, rows in lists.by_factors(factors):
+            arrays = (
+                lists.states(column, name, kron, rows)
+                for column, name in zip(vectors, names, strict=True)
+            )
+            pieces.append((rows, kernel(*arrays, kron)))
+        if gives == VECTOR:
+            return lists.list_array(pieces, len(factors))
+        return lists.nullable(lists.scatter(pieces, len(factors)))
+
+    return body
+
+
+def _likelihood(
+    counts: Column, factors: Column, solve: Callable[[Array, Kron], Likelihood]
+) -> Arrow:
+    found = [
+        (rows, solve(lists.states(counts, "counts", kron, rows), kron))
+        for kron, rows in lists.by_factors(factors)
+    ]
+    size = len(factors)
+    estimates: Pieces = [(rows, one.estimate) for rows, one in found]
+    gaps: Pieces = [(rows, one.gap) for rows, one in found]
+    return pa.StructArray.from_arrays(
+        [
+            lists.list_array(estimates, size),
+            lists.nullable(lists.scatter(gaps, size)),
+            pa.array(lists.scatter([(rows, one.rounds) for rows, one in found], size)),
+            pa.array(lists.scatter([(rows, one.converged) for rows, one in found], size)),
+        ],
+        names=["estimate", "gap", "rounds", "converged"],
+    )
+
+
+def _maximum_likelihood(counts: Column, factors: Column) -> Arrow:
+    return _likelihood(counts, factors, mle.maximum_likelihood)
+
+
+def _em(counts: Column, factors: Column, tolerance: Column, limit: Column) -> Arrow:
+    within = _constant(tolerance, "tolerance")
+    rounds = int(_constant(limit, "rounds"))
+
+    def solve(y: Array, kron: Kron) -> Likelihood:
+        return iterate.expectation_maximisation(y, kron, tolerance=within, limit=rounds)
+
+    return _likelihood(counts, factors, solve)
+
+
+def _critical(level: Column, cells: Column) -> Arrow:
+    pairs = zip(lists.numbers(level, "level"), lists.numbers(cells, "cells"), strict=True)
+    return pa.array([intervals.critical(one, int(many)) for one, many in pairs])
+
+
+def _score(hits: Column, rows: Column, factors: Column, z: Column) -> Arrow:
+    arrays = [lists.numbers(c, n) for c, n in ((hits, "hits"), (rows, "rows"), (z, "z"))]
+    pieces: list[tuple[Rows, Bounds]] = []
+    for kron, chosen in lists.by_factors(factors):
+        y, n, critical = (array[chosen] for array in arrays)
+        pieces.append((chosen, intervals.score_interval(y, n, kron, critical)))
+    size = len(factors)
+    return _bounds(
+        Bounds(
+            lists.scatter([(chosen, piece.low) for chosen, piece in pieces], size),
+            lists.scatter([(chosen, piece.high) for chosen, piece in pieces], size),
+            lists.scatter([(chosen, piece.reliable) for chosen, piece in pieces], size),
+        )
+    )
+
+
+def _wald(*columns: Column) -> Arrow:
+    names = ("estimate", "variance", "effective_rows", "z")
+    return _bounds(intervals.wald_interval(*_arrays(columns, names)))
+
+
+def _fieller(*columns: Column) -> Arrow:
+    names = ("numerator", "denominator", "v_num", "cov", "v_den", "effective_rows", "z")
+    top, bottom, v_top, cov, v_bottom, rows, z = _arrays(columns, names)
+    return _bounds(intervals.fieller_interval(top, bottom, (v_top, cov, v_bottom), rows, z))
+
+
+def _woodruff(excess: Column, spread: Column, z: Column) -> Arrow:
+    critical = lists.numbers(z, "z")
+    if not np.array_equal(lists.ragged(excess, "excess")[0], lists.ragged(spread, "variance")[0]):
+        raise KernelError("excess and variance must be equally long")
+    size = len(excess)
+    table = np.empty((size, 4), dtype=np.int64)
+    pairs = zip(lists.by_length(excess, "excess"), lists.by_length(spread, "variance"), strict=True)
+    for (rows, over), (_, errors) in pairs:
+        found = intervals.woodruff_interval(over, errors, critical[rows])
+        # SQL counts positions of a list from one.
+        table[rows] = np.stack(
+            [found.estimate + 1, found.low + 1, found.high + 1, found.reliable], axis=1
+        )
+    columns = [pa.array(table[:, i]) for i in range(3)]
+    return pa.StructArray.from_arrays(
+        [*columns, pa.array(table[:, 3].astype(bool))],
+        names=["estimate", "low", "high", "reliable"],
+    )
+
+
+def _bounds(bounds: Bounds) -> Arrow:
+    return pa.StructArray.from_arrays(
+        [lists.nullable(bounds.low), lists.nullable(bounds.high), pa.array(bounds.reliable)],
+        names=["low", "high", "reliable"],
+    )
+
+
+def _arrays(columns: Sequence[Column], names: Sequence[str]) -> list[Array]:
+    return [lists.numbers(column, name) for column, name in zip(columns, names, strict=True)]
+
+
+def _constant(column: Column, name: str) -> float:
+    values = lists.numbers(column, name)
+    if not (values == values[0]).all():
+        raise KernelError(f"{name} must be the same in every row")
+    return float(values[0])
+
+
+def _function(name: str, parameters: str, returns: str, body: Body, meaning: str) -> Function:
+    """Make an entry of the table; parameters are written as in SQL: ``name TYPE, ...``."""
+    types = dict(parameter.split(" ") for parameter in parameters.split(", "))
+    return Function(f"privsql_{name}", types, returns, body, meaning)
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    _function(
+        "expected",
+        f"counts {VECTOR}, factors {FACTORS}",
+        VECTOR,
+        _vectors(lambda x, kron: kron.rows(x), "counts", gives=VECTOR),
+        "expected published states of original ones",
+    ),
+    _function(
+        "invert",
+        f"observed {VECTOR}, factors {FACTORS}",
+        VECTOR,
+        _vectors(invert.invert, "observed", gives=VECTOR),
+        "original states, unbiased, from published counts or sums",
+    ),
+    _function(
+        "estimate",
+        f"observed {VECTOR}, function {VECTOR}, factors {FACTORS}",
+        NUMBER,
+        _vectors(invert.estimate, "observed", "function"),
+        "sum of a function over original states, unbiased",
+    ),
+    _function(
+        "variance",
+        f"products {VECTOR}, squares {VECTOR}, function {VECTOR}, factors {FACTORS}",
+        NUMBER,
+        _vectors(variance.variance, "products", "squares", "function"),
+        "unbiased variance of that estimate",
+    ),
+    _function(
+        "covariance",
+        f"products {VECTOR}, squares {VECTOR}, left {VECTOR}, right {VECTOR}, factors {FACTORS}",
+        NUMBER,
+        _vectors(variance.covariance, "products", "squares", "left", "right"),
+        "unbiased covariance of two estimates",
+    ),
+    _function(
+        "effective_rows",
+        f"squares {VECTOR}, fourths {VECTOR}, function {VECTOR}, factors {FACTORS}",
+        NUMBER,
+        _vectors(variance.effective_rows, "squares", "fourths", "function"),
+        "how many equally heavy rows the estimate is worth",
+    ),
+    _function(
+        "likelihood",
+        f"counts {VECTOR}, factors {FACTORS}",
+        LIKELIHOOD,
+        _maximum_likelihood,
+        "original states that are most likely and not negative, with their certificate",
+    ),
+    _function(
+        "em",
+        f"counts {VECTOR}, factors {FACTORS}, tolerance {NUMBER}, rounds INTEGER",
+        LIKELIHOOD,
+        _em,
+        "the papers' iteration, stopped by its own rule",
+    ),
+    _function(
+        "critical",
+        f"level {NUMBER}, cells BIGINT",
+        NUMBER,
+        _critical,
+        "critical value z of intervals for so many cells together",
+    ),
+    _function(
+        "score_interval",
+        f"hits {NUMBER}, rows {NUMBER}, factors {FACTORS}, z {NUMBER}",
+        INTERVAL,
+        _score,
+        "interval of a count under one condition, from its published count",
+    ),
+    _function(
+        "wald_interval",
+        f"estimate {NUMBER}, variance {NUMBER}, effective_rows {NUMBER}, z {NUMBER}",
+        INTERVAL,
+        _wald,
+        "estimate +- z standard errors",
+    ),
+    _function(
+        "fieller_interval",
+        ", ".join(
+            f"{name} {NUMBER}"
+            for name in ("numerator", "denominator", "v_num", "cov", "v_den", "effective_rows", "z")
+        ),
+        INTERVAL,
+        _fieller,
+        "interval of a ratio",
+    ),
+    _function(
+        "quantile_interval",
+        f"excess {VECTOR}, variance {VECTOR}, z {NUMBER}",
+        POSITIONS,
+        _woodruff,
+        "position of a quantile in an ordered domain, counted from one, and its interval",
+    ),
+)

@@ -1,0 +1,172 @@
+"""Arrow list columns, as DuckDB hands them to a UDF, to arrays that kernels take and back.
+
+A column of state counts is a list a row; the factors of the transition matrix are a list
+of matrices a row, nearly always the same in every row because the query wrote them as a
+constant.  Rows that share their factors are answered in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from udfs.errors import KernelError
+from udfs.kron import Array, Kron, transition
+
+Column: TypeAlias = "pa.ChunkedArray[Any]"
+Arrow: TypeAlias = "pa.Array[Any]"
+Lists: TypeAlias = "pa.ListArray[Any]"
+
+# Which rows of a column: all of them, or some.
+Rows = slice | NDArray[np.intp]
+
+Pieces = list[tuple[Rows, Array]]
+
+T = TypeVar("T", bound=np.generic)
+
+
+def numbers(column: Column, name: str) -> Array:
+    """A column of plain numbers, shape ``(rows,)``."""
+    if column.null_count:
+        raise KernelError(f"{name} must not be NULL")
+    return column.to_numpy().astype(np.float64, copy=False)
+
+
+def ragged(column: Column, name: str) -> tuple[NDArray[np.intp], Array]:
+    """A column of lists as the lists' lengths and their numbers one after another."""
+    array = _combined(column)
+    if array.null_count:
+        raise KernelError(f"{name} must not be NULL")
+    values = array.flatten()
+    if values.null_count:
+        raise KernelError(f"{name} must not hold NULL")
+    lengths = np.diff(array.offsets.to_numpy())
+    return lengths.astype(np.intp), values.to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def states(column: Column, name: str, kron: Kron, rows: Rows) -> Array:
+    """The chosen rows of a column of lists over states, shape ``(rows, S)``."""
+    if not isinstance(rows, slice):
+        column = column.take(rows)
+    lengths, values = ragged(column, name)
+    wrong = lengths != kron.size
+    if wrong.any():
+        raise KernelError(
+            f"{name} has a list of {lengths[wrong][0]} where the factors have"
+            f" {kron.size} states ({kron!r})"
+        )
+    return values.reshape(-1, kron.size)
+
+
+def by_length(column: Column, name: str) -> Iterator[tuple[Rows, Array]]:
+    """Rows whose lists are equally long, with those lists as one array ``(rows, length)``."""
+    lengths, values = ragged(column, name)
+    starts = np.cumsum(lengths) - lengths
+    for length in np.unique(lengths):
+        if length == 0:
+            raise KernelError(f"{name} must not be an empty list")
+        rows = np.flatnonzero(lengths == length)
+        yield rows, values[starts[rows][:, None] + np.arange(length)]
+
+
+def by_factors(column: Column) -> Iterator[tuple[Kron, Rows]]:
+    """Rows that share their factors, with the transition matrix that these make."""
+    array = _combined(column)
+    if len(array) == 0:
+        return
+    counts, sizes, widths, entries = _nested(array)
+    if _is_constant(counts, sizes, widths, entries):
+        yield _kron(array.slice(0, 1)), slice(None)
+        return
+    groups: dict[str, list[int]] = {}
+    for row, value in enumerate(array):
+        groups.setdefault(str(value), []).append(row)
+    for members in groups.values():
+        yield _kron(array.slice(members[0], 1)), np.array(members, dtype=np.intp)
+
+
+def scatter(pieces: list[tuple[Rows, NDArray[T]]], rows: int) -> NDArray[T]:
+    """Put batched results back in the order of the rows."""
+    if len(pieces) == 1 and isinstance(pieces[0][0], slice):
+        return pieces[0][1]
+    result: NDArray[T] = np.empty((rows, *pieces[0][1].shape[1:]), dtype=pieces[0][1].dtype)
+    for chosen, values in pieces:
+        result[chosen] = values
+    return result
+
+
+def list_array(pieces: Pieces, rows: int) -> Lists:
+    """Arrays ``(rows, length)``, of possibly different lengths, as a column of lists."""
+    lengths = np.zeros(rows, dtype=np.int32)
+    for chosen, values in pieces:
+        lengths[chosen] = values.shape[1]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    if len(pieces) == 1 and isinstance(pieces[0][0], slice):
+        flat = pieces[0][1].ravel()
+    else:
+        flat = np.empty(offsets[-1])
+        for chosen, values in pieces:
+            starts = offsets[:-1][chosen]
+            flat[starts[:, None] + np.arange(values.shape[1])] = values
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, type=pa.int32()), pa.array(flat, type=pa.float64())
+    )
+
+
+def nullable(values: Array) -> Arrow:
+    """Numbers with NULL where there is none: NaN is no answer in SQL."""
+    return pa.array(values, mask=np.isnan(values))
+
+
+def _combined(column: Column) -> Lists:
+    # DuckDB hands over one chunk a call; anything else is joined.
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if not isinstance(array, pa.ListArray):
+        raise KernelError("expected a column of lists")
+    return array
+
+
+def _nested(array: Lists) -> tuple[NDArray[np.int32], ...]:
+    """Lengths at the three levels of a list of matrices, and the matrices' entries."""
+    lengths = []
+    level: Arrow = array
+    for _ in range(3):
+        if level.null_count or not isinstance(level, pa.ListArray):
+            raise KernelError("factors must not hold NULL")
+        lengths.append(np.diff(level.offsets.to_numpy()))
+        level = level.flatten()
+    if level.null_count:
+        raise KernelError("factors must not hold NULL")
+    return (*lengths, level.to_numpy(zero_copy_only=False))
+
+
+def _is_constant(*levels: NDArray[np.int32]) -> bool:
+    rows = len(levels[0])
+    for level in levels:
+        if len(level) % rows:
+            return False
+        table = level.reshape(rows, -1)
+        if not (table == table[0]).all():
+            return False
+    return True
+
+
+def _kron(row: Lists) -> Kron:
+    _, sizes, widths, entries = _nested(row)
+    key = (sizes.tobytes(), widths.tobytes(), entries.tobytes())
+    found = _KNOWN.get(key)
+    if found is None:
+        found = transition(row[0].as_py())
+        if len(_KNOWN) >= 64:
+            _KNOWN.clear()
+        _KNOWN[key] = found
+    return found
+
+
+# A query calls a UDF once for every 2,048 rows with the same factors, and a Kron keeps
+# its inverse: without this every call would invert again.
+_KNOWN: dict[tuple[bytes, bytes, bytes], Kron] = {}
