@@ -5,7 +5,8 @@ Vectors over states are ``DOUBLE[]``, the transition matrix is its list of facto
 
     SELECT privsql_invert([60, 40], [[[0.75, 0.25], [0.25, 0.75]]])
 
-A NULL argument gives NULL, as everywhere in SQL; what a kernel answers with NaN is NULL.
+A NULL argument gives NULL, as everywhere in SQL; an end of an interval that cannot be told
+is NULL.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _vectors(kernel: Callable[..., Array], *names: str, gives: str = NUMBER) -> 
             pieces.append((rows, kernel(*arrays, kron)))
         if gives == VECTOR:
             return lists.list_array(pieces, len(factors))
-        return lists.nullable(lists.scatter(pieces, len(factors)))
+        return pa.array(lists.scatter(pieces, len(factors)), type=pa.float64())
 
     return body
 
@@ -103,7 +104,9 @@ def _em(counts: Column, factors: Column, tolerance: Column, limit: Column) -> Ar
 
 
 def _critical(level: Column, cells: Column) -> Arrow:
-    pairs = zip(lists.numbers(level, "level"), lists.numbers(cells, "cells"), strict=True)
+    pairs = zip(
+        lists.numbers(level, "level").tolist(), lists.numbers(cells, "cells").tolist(), strict=True
+    )
     return pa.array([intervals.critical(one, int(many)) for one, many in pairs])
 
 
@@ -134,22 +137,23 @@ def _fieller(*columns: Column) -> Arrow:
     return _bounds(intervals.fieller_interval(top, bottom, (v_top, cov, v_bottom), rows, z))
 
 
-def _woodruff(excess: Column, spread: Column, z: Column) -> Arrow:
+def _woodruff(excess: Column, spread: Column, rows: Column, z: Column) -> Arrow:
     critical = lists.numbers(z, "z")
-    if not np.array_equal(lists.ragged(excess, "excess")[0], lists.ragged(spread, "variance")[0]):
-        raise KernelError("excess and variance must be equally long")
-    size = len(excess)
-    table = np.empty((size, 4), dtype=np.int64)
-    pairs = zip(lists.by_length(excess, "excess"), lists.by_length(spread, "variance"), strict=True)
-    for (rows, over), (_, errors) in pairs:
-        found = intervals.woodruff_interval(over, errors, critical[rows])
+    columns = ((excess, "excess"), (spread, "variance"), (rows, "effective_rows"))
+    lengths = [lists.ragged(column, name)[0] for column, name in columns]
+    if not (np.array_equal(lengths[0], lengths[1]) and np.array_equal(lengths[0], lengths[2])):
+        raise KernelError("excess, variance and effective_rows must be equally long")
+    table = np.empty((len(excess), 4), dtype=np.int64)
+    batches = zip(*(lists.by_length(column, name) for column, name in columns), strict=True)
+    for (chosen, over), (_, errors), (_, effective) in batches:
+        found = intervals.woodruff_interval(over, errors, effective, critical[chosen])
         # SQL counts positions of a list from one.
-        table[rows] = np.stack(
+        table[chosen] = np.stack(
             [found.estimate + 1, found.low + 1, found.high + 1, found.reliable], axis=1
         )
-    columns = [pa.array(table[:, i]) for i in range(3)]
+    positions = [pa.array(table[:, i]) for i in range(3)]
     return pa.StructArray.from_arrays(
-        [*columns, pa.array(table[:, 3].astype(bool))],
+        [*positions, pa.array(table[:, 3].astype(bool))],
         names=["estimate", "low", "high", "reliable"],
     )
 
@@ -268,7 +272,7 @@ FUNCTIONS: tuple[Function, ...] = (
     ),
     _function(
         "quantile_interval",
-        f"excess {VECTOR}, variance {VECTOR}, z {NUMBER}",
+        f"excess {VECTOR}, variance {VECTOR}, effective_rows {VECTOR}, z {NUMBER}",
         POSITIONS,
         _woodruff,
         "position of a quantile in an ordered domain, counted from one, and its interval",

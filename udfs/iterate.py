@@ -21,7 +21,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from udfs.errors import KernelError
 from udfs.kron import DENSE_STATES, Array, Kron
-from udfs.simplex import TINY, Likelihood, certificate, checked_channel, checked_counts
+from udfs.simplex import (
+    TINY,
+    Likelihood,
+    certificate,
+    checked_channel,
+    checked_counts,
+    checked_stopping,
+)
 
 Start = Literal["uniform", "observed"] | ArrayLike
 
@@ -54,6 +61,7 @@ def expectation_maximisation(
     (array([41.4, 58.6]), True, False)
     """
     checked_channel(kron)
+    checked_stopping(tolerance, limit)
     observed = checked_counts(counts, kron)
     shape = observed.shape[:-1]
     flat = observed.reshape(-1, kron.size)
@@ -174,6 +182,7 @@ def accelerated(
     (array([  0., 100.]), True)
     """
     checked_channel(kron)
+    checked_stopping(tolerance, limit)
     observed = checked_counts(counts, kron)
     shape = observed.shape[:-1]
     flat = observed.reshape(-1, kron.size)

@@ -35,6 +35,15 @@ ROW_SUM_TOLERANCE = 1e-9
 HOPELESS_CONDITION = 1e12
 
 
+def numbers(values: ArrayLike, name: str) -> Array:
+    """Return ``values`` as floats, or refuse what are none without quoting any."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        # Not chained: numpy's message quotes the value.
+        raise KernelError(f"{name} must be numbers, in rows of one length") from None
+
+
 class Kron:
     """``A_1 (x) ... (x) A_k`` for square factors ``A_r`` of shape ``(m_r, m_r)``.
 
@@ -49,11 +58,10 @@ class Kron:
 
     def __init__(self, factors: Iterable[ArrayLike]) -> None:
         checked: list[Array] = []
+        if not isinstance(factors, Iterable):
+            raise KernelError("factors must be a list of matrices")
         for position, factor in enumerate(factors, start=1):
-            try:
-                matrix = np.array(factor, dtype=np.float64)
-            except (TypeError, ValueError) as problem:
-                raise KernelError(f"factor {position} is not a matrix of numbers") from problem
+            matrix = np.array(numbers(factor, f"the entries of factor {position}"))
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
                 raise KernelError(
                     f"factor {position} must be a square matrix; its shape is {matrix.shape}"
@@ -118,7 +126,7 @@ class Kron:
 
     def states(self, vector: ArrayLike) -> Array:
         """Return ``vector`` as floats after checking that its last axis is the states."""
-        array = np.asarray(vector, dtype=np.float64)
+        array = numbers(vector, "values over states")
         if array.ndim == 0 or array.shape[-1] != self.size:
             found = array.shape[-1] if array.ndim else "none"
             raise KernelError(
@@ -176,5 +184,11 @@ def retention_factor(retention: float, masses: ArrayLike) -> Array:
     array([[0.8, 0.2],
            [0.3, 0.7]])
     """
-    replacing = np.asarray(masses, dtype=np.float64)
+    replacing = numbers(masses, "masses")
+    if not 0 < retention <= 1:
+        raise KernelError("retention must lie above 0 and at most at 1")
+    if replacing.ndim != 1 or not (replacing.min(initial=0) >= 0 and replacing.size):
+        raise KernelError("masses must be a list of probabilities")
+    if not abs(replacing.sum() - 1) <= ROW_SUM_TOLERANCE:
+        raise KernelError("masses must sum to one")
     return retention * np.eye(len(replacing)) + (1 - retention) * replacing

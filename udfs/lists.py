@@ -33,7 +33,7 @@ def numbers(column: Column, name: str) -> Array:
     """A column of plain numbers, shape ``(rows,)``."""
     if column.null_count:
         raise KernelError(f"{name} must not be NULL")
-    return column.to_numpy().astype(np.float64, copy=False)
+    return _finite(column.to_numpy().astype(np.float64, copy=False), name)
 
 
 def ragged(column: Column, name: str) -> tuple[NDArray[np.intp], Array]:
@@ -45,7 +45,8 @@ def ragged(column: Column, name: str) -> tuple[NDArray[np.intp], Array]:
     if values.null_count:
         raise KernelError(f"{name} must not hold NULL")
     lengths = np.diff(array.offsets.to_numpy())
-    return lengths.astype(np.intp), values.to_numpy(zero_copy_only=False).astype(np.float64)
+    flat = values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    return lengths.astype(np.intp), _finite(flat, name)
 
 
 def states(column: Column, name: str, kron: Kron, rows: Rows) -> Array:
@@ -120,6 +121,12 @@ def list_array(pieces: Pieces, rows: int) -> Lists:
 def nullable(values: Array) -> Arrow:
     """Numbers with NULL where there is none: NaN is no answer in SQL."""
     return pa.array(values, mask=np.isnan(values))
+
+
+def _finite(values: Array, name: str) -> Array:
+    if not np.isfinite(values).all():
+        raise KernelError(f"{name} must be finite numbers")
+    return values
 
 
 def _combined(column: Column) -> Lists:

@@ -67,18 +67,19 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     """
     # A cursor of our own: inside the caller's transaction a rollback would take the
     # functions away again, half way, and DuckDB then refuses their names for good.
-    with _LOCK, connection.cursor() as own:
-        present = _present(own)
-        for function in FUNCTIONS:
-            found = present.get(function.name)
-            if found is None:
-                _create(own, function)
-            elif found != _spelling(function.name):
-                raise KernelError(
-                    f"the database has another function {function.name}; expected"
-                    f" {function.signature}"
-                )
+    with _LOCK:
         _REGISTERED.add(connection)
+        with connection.cursor() as own:
+            present = _present(own)
+            for function in FUNCTIONS:
+                if present.get(function.name) not in (None, _spelling(function.name)):
+                    raise KernelError(
+                        f"the database has another function {function.name}; expected"
+                        f" {function.signature}"
+                    )
+            for function in FUNCTIONS:
+                if function.name not in present:
+                    _create(own, function)
 
 
 def _present(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[list[str], str]]:

@@ -79,6 +79,12 @@ def checked_counts(counts: ArrayLike, kron: Kron) -> Array:
     return observed
 
 
+def checked_stopping(tolerance: float, limit: int) -> None:
+    """Refuse a stopping rule that cannot stop, or that stops before it starts."""
+    if not (tolerance >= 0 and limit >= 0):
+        raise KernelError("a tolerance and a number of rounds cannot be negative")
+
+
 def checked_channel(kron: Kron) -> None:
     """Refuse a matrix that no perturbation has: negative entries or rows not summing to one.
 

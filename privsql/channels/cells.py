@@ -48,10 +48,13 @@ class Cells:
     @classmethod
     def of(cls, labels: Sequence[object] | NDArray[np.generic]) -> Cells:
         """Make a partition from any labels, one a value."""
-        array = np.asarray(labels)
-        if array.ndim != 1 or array.size == 0:
+        if not isinstance(labels, np.ndarray) or labels.dtype == object:
+            # Not through an array: it would make 1 and "1" one label, and has no NULL.
+            numbers: dict[object, int] = {}
+            labels = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
+        if labels.ndim != 1 or labels.size == 0:
             raise ChannelError("a partition needs one label for each value of the domain")
-        _, first, inverse = np.unique(array, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         order = np.argsort(np.argsort(first))
         canonical = order[inverse].astype(np.intp)
         canonical.setflags(write=False)
@@ -94,6 +97,8 @@ class Cells:
         array([0.5, 0.5])
         """
         array = np.asarray(values, dtype=np.float64)
+        if array.ndim == 0 or array.shape[-1] != self.size:
+            raise ChannelError(f"expected one number for each of {self.size} values")
         if array.ndim == 1:
             sums = np.bincount(self.labels, weights=array, minlength=self.count)
             return sums.astype(np.float64, copy=False)
@@ -107,8 +112,9 @@ class Cells:
         >>> Cells.of([0, 1, 2, 2]).parents(Cells.of([0, 0, 1, 1]))
         array([0, 0, 1])
         """
-        parents = coarse.labels[self.first]
-        if coarse.size != self.size or not np.array_equal(parents[self.labels], coarse.labels):
+        refines = coarse.size == self.size
+        parents = coarse.labels[self.first] if refines else coarse.labels
+        if not refines or not np.array_equal(parents[self.labels], coarse.labels):
             raise ChannelError("one partition does not refine the other")
         return parents
 
@@ -125,7 +131,7 @@ def partition(truths: Sequence[ArrayLike], size: int) -> Cells:
     """
     cells = Cells.of(np.zeros(size, dtype=np.intp))
     for truth in truths:
-        codes = np.asarray(truth)
+        codes = truth if isinstance(truth, np.ndarray) else np.array(truth, dtype=object)
         if codes.shape != (size,):
             raise ChannelError(f"a condition needs one truth value for each of {size} values")
         cells = _split(cells, Cells.of(codes))

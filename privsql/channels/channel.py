@@ -142,9 +142,13 @@ def channel_from_dict(data: Mapping[str, Any]) -> Channel:
             hint=f"choose one of {', '.join(sorted(Channel._known))}",
         )
     try:
-        return kind._from_dict(data)
+        channel = kind._from_dict(data)
     except KeyError as missing:
         raise ChannelError(f'a {name} channel needs "{missing.args[0]}"') from None
+    unknown = [str(key) for key in data if key not in channel.to_dict()]
+    if unknown:
+        raise ChannelError(f"a {name} channel knows nothing of {', '.join(map(repr, unknown))}")
+    return channel
 
 
 def amplification(matrix: Array) -> float:
@@ -188,6 +192,8 @@ def checked_retention(value: object, name: str = "retention") -> float:
         )
     if not 0 < number <= 1:
         raise ChannelError(f"{name} must lie above 0 and at most at 1")
+    if number < 1 / CONDITION_LIMIT:
+        raise ChannelError(f"{name} is too small to reconstruct anything from")
     return number
 
 
@@ -195,7 +201,10 @@ def checked_number(value: object, name: str) -> float:
     """Return a finite float, or refuse what is none (True is none)."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ChannelError(f"{name} must be a number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         raise ChannelError(f"{name} must be a finite number")
     return number
@@ -212,7 +221,7 @@ def checked_array(value: object, name: str, dimensions: int) -> Array:
     """Return a read-only array of probabilities, or refuse it."""
     try:
         array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ChannelError(f"{name} must hold numbers, in rows of one length") from None
     if array.ndim != dimensions or array.size == 0:
         raise ChannelError(f"{name} must have {dimensions} dimension(s) and not be empty")
@@ -226,7 +235,11 @@ def checked_array(value: object, name: str, dimensions: int) -> Array:
 
 def on_domain(values: ArrayLike, size: int) -> Array:
     """Return a function on the domain, or refuse one of another length."""
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        # Not chained: numpy's message quotes the value.
+        raise ChannelError("a function on the domain must be numbers") from None
     if array.ndim == 0 or array.shape[-1] != size:
         found = array.shape[-1] if array.ndim else "none"
         raise ChannelError(f"expected one number for each of {size} values, found {found}")

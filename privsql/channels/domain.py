@@ -235,7 +235,10 @@ class Domain(ABC):
         ranges = self.ranges(selection)
         if replacing is None:
             return sum(map(len, ranges)) / self.size
-        weights = np.asarray(replacing, dtype=np.float64)
+        try:
+            weights = np.asarray(replacing, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise DomainError("a replacing distribution must be numbers") from None
         if weights.shape != (self.size,):
             raise DomainError(
                 f"a replacing distribution has one entry for each of {self.size} values;"

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from privsql.errors import ChannelError
+
 Truth = NDArray[np.int8]
 
 FALSE, UNKNOWN, TRUE = 0, 1, 2
@@ -24,8 +26,11 @@ def truth(values: Iterable[bool | None]) -> Truth:
     >>> truth([True, False, None])
     array([2, 0, 1], dtype=int8)
     """
-    names = {True: TRUE, False: FALSE, None: UNKNOWN}
-    return np.array([names[value] for value in values], dtype=np.int8)
+    names: dict[object, int] = {True: TRUE, False: FALSE, None: UNKNOWN}
+    try:
+        return np.array([names[value] for value in values], dtype=np.int8)
+    except (KeyError, TypeError):
+        raise ChannelError("a truth value is True, False or None") from None
 
 
 def both(left: Truth, right: Truth) -> Truth:

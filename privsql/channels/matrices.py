@@ -24,12 +24,17 @@ from privsql.errors import ChannelError
 
 
 class Matrix(Channel):
-    """Any invertible row-stochastic matrix (post-randomisation)."""
+    """Any invertible row-stochastic matrix (post-randomisation).
+
+    ``independent`` says that rows were perturbed independently of each other.  Where they
+    were not, the matrix still reconstructs, but no gamma and no epsilon hold.
+    """
 
     mechanism = "matrix"
 
-    def __init__(self, matrix: ArrayLike) -> None:
+    def __init__(self, matrix: ArrayLike, *, independent: bool = True) -> None:
         self._matrix = _checked_transition(matrix)
+        self.independent = independent
 
     def __repr__(self) -> str:
         """Show the size."""
@@ -60,8 +65,8 @@ class Matrix(Channel):
 
     @property
     def gamma(self) -> float:
-        """Largest ratio within a column."""
-        return amplification(self._matrix)
+        """Largest ratio within a column; infinite if rows depend on each other."""
+        return amplification(self._matrix) if self.independent else math.inf
 
     def signature(self, cells: Cells) -> Array | None:
         """The mass that each value sends into each cell."""
@@ -69,15 +74,23 @@ class Matrix(Channel):
 
     def _lumped(self, cells: Cells) -> Matrix:
         masses = cells.sums(self._matrix[cells.first])
-        return Matrix(masses / masses.sum(axis=1, keepdims=True))
+        lumped = masses / masses.sum(axis=1, keepdims=True)
+        return Matrix(lumped, independent=self.independent)
 
     def to_dict(self) -> dict[str, Any]:
-        """Mechanism and matrix."""
-        return {"mechanism": self.mechanism, "matrix": self._matrix.tolist()}
+        """Mechanism, matrix and whether rows are independent."""
+        return {
+            "mechanism": self.mechanism,
+            "matrix": self._matrix.tolist(),
+            "independent": self.independent,
+        }
 
     @classmethod
     def _from_dict(cls, data: Mapping[str, Any]) -> Matrix:
-        return cls(data["matrix"])
+        independent = data.get("independent", True)
+        if not isinstance(independent, bool):
+            raise ChannelError("independent is true or false")
+        return cls(data["matrix"], independent=independent)
 
 
 class Decoy(Matrix):
@@ -91,7 +104,7 @@ class Decoy(Matrix):
     mechanism = "decoy"
 
     def __init__(self, group_size: int, matrix: ArrayLike) -> None:
-        super().__init__(matrix)
+        super().__init__(matrix, independent=False)
         self.group_size = _checked_group_size(group_size)
         if self.size < self.group_size:
             raise ChannelError("a decoy group cannot hold more distinct values than there are")
@@ -142,14 +155,13 @@ class Decoy(Matrix):
         np.fill_diagonal(matrix, 1 / c)
         return cls(c, matrix)
 
-    @property
-    def gamma(self) -> float:
-        """Infinite: rows are not perturbed independently of each other."""
-        return math.inf
-
     def to_dict(self) -> dict[str, Any]:
         """Mechanism, group size and matrix."""
-        return super().to_dict() | {"group_size": self.group_size}
+        return {
+            "mechanism": self.mechanism,
+            "group_size": self.group_size,
+            "matrix": self._matrix.tolist(),
+        }
 
     @classmethod
     def _from_dict(cls, data: Mapping[str, Any]) -> Decoy:

@@ -30,6 +30,10 @@ from privsql.channels.matrices import Matrix
 from privsql.errors import ChannelError
 
 
+# Below this, what a division by a retention leaves is mostly rounding.
+SAFE_DIVISOR = 1e-6
+
+
 class Uniform(Channel):
     """Keep the value with chance p, otherwise draw one uniformly from the domain.
 
@@ -66,8 +70,10 @@ class Uniform(Channel):
     @classmethod
     def from_epsilon(cls, epsilon: float, size: int) -> Uniform:
         """Largest retention that is epsilon-locally private: gamma = e^epsilon."""
-        if not 0 < checked_number(epsilon, "epsilon") < 700:
-            raise ChannelError("epsilon must lie above 0 and be at most 700")
+        if not 0 < checked_number(epsilon, "epsilon") <= 30:
+            raise ChannelError(
+                "epsilon must lie above 0 and be at most 30", hint="beyond that nothing is hidden"
+            )
         return cls.from_gamma(math.exp(epsilon), size)
 
     @classmethod
@@ -240,15 +246,20 @@ class FineGrain(Channel):
 
             h_i = (g_i - (1-p_i) s) / p_i,   s = mean(h) = sum(g/p) / sum(1/p)
 
-        With one ``p_0 = 0`` its row says ``s = g_0``, and h_0 follows from the mean.
+        Dividing by a retention that is 0 or tiny would leave nothing but rounding: that h
+        follows from the mean instead.
         """
         g, p = on_domain(function, self.size), self.retentions
-        kept = p > 0
-        shares = np.divide(1.0, p, out=np.zeros_like(p), where=kept)
-        mean = ((g @ shares) / shares.sum())[..., None] if kept.all() else g[..., ~kept]
-        inverted: Array = (g - (1 - p) * mean) * shares
-        rest = self.size * mean - inverted.sum(axis=-1, keepdims=True)
-        return np.where(kept, inverted, rest)
+        least = int(p.argmin())
+        divisible = (np.arange(self.size) != least) | (p >= SAFE_DIVISOR)
+        # In units of the smallest retention, so that its reciprocal cannot overflow.
+        shares = np.divide(p[least], p, out=np.ones_like(p), where=p > p[least])
+        mean = ((g @ shares) / shares.sum())[..., None]
+        inverted: Array = (g - (1 - p) * mean) / np.where(divisible, p, 1.0)
+        if not divisible.all():
+            inverted[..., least] = 0.0
+            inverted[..., least] = self.size * mean[..., 0] - inverted.sum(axis=-1)
+        return inverted
 
     @property
     def gamma(self) -> float:

@@ -141,13 +141,25 @@ def test_partitions_are_compared_by_what_they_separate():
     assert len({Cells.of(["b", "a"]), Cells.of([0, 1])}) == 1
 
 
+def test_labels_are_told_apart_as_python_tells_them_apart():
+    assert Cells.of([1, "1", None, 1, None]).labels.tolist() == [0, 1, 2, 0, 2]
+    assert Cells.of([2**60, 2**60 + 1, 0.5]).count == 3
+    assert partition([[True, None, False]], 3).count == 3
+
+
 def test_wrong_shapes_are_refused():
     with pytest.raises(ChannelError, match="one label"):
         Cells.of([])
     with pytest.raises(ChannelError, match="each of 3 values"):
         partition([[0, 1]], 3)
-    with pytest.raises(ChannelError, match="does not refine"):
-        Cells.of([0, 0, 1]).parents(Cells.of([0, 1, 1]))
+    for other in ([0, 1, 1], [0, 1], [0, 0, 1, 1]):
+        with pytest.raises(ChannelError, match="does not refine"):
+            Cells.of([0, 0, 1]).parents(Cells.of(other))
+    for wrong in (np.ones(2), np.ones((2, 4)), 1.0):
+        with pytest.raises(ChannelError, match="each of 3 values"):
+            Cells.of([0, 0, 1]).sums(wrong)
+    with pytest.raises(ChannelError, match="True, False or None"):
+        logic.truth(["x"])
     with pytest.raises(ChannelError, match="partition is of 2 values"):
         refine(Cells.of([0, 1]), Uniform(0.5, 3))
 

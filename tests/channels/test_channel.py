@@ -119,6 +119,19 @@ def test_a_large_domain_needs_no_matrix():
         _ = channel.matrix
 
 
+@pytest.mark.parametrize("least", [0.0, 1e-300, 1e-18, 1e-16, 1e-14, 1e-8, 0.01])
+def test_fine_grain_with_one_tiny_retention_inverts_without_cancellation(least):
+    fine = FineGrain([least, 0.5, 0.5, 0.3])
+    # Exact for 0; the smallest retention moves the answer by less than itself.
+    expected = np.linalg.solve(fine.matrix, [1.0, 2, 3, 7])
+    np.testing.assert_allclose(fine.inverse([1.0, 2, 3, 7]), expected, rtol=1e-9)
+
+
+def test_epsilon_is_never_above_what_was_asked_for():
+    for epsilon in (0.01, 1, 5, 20, 30):
+        assert Uniform.from_epsilon(epsilon, 7).epsilon == pytest.approx(epsilon, rel=1e-3)
+
+
 def test_fine_grain_of_1346_values_inverts_as_its_matrix_does():
     rng = np.random.default_rng(3)
     fine = FineGrain(rng.uniform(0.05, 0.9, 1346))
@@ -141,6 +154,13 @@ def test_decoys_keep_the_expected_count_of_each_value(seed, c):
     # Sharing a group is mutual: pairs (i, j) are as many as pairs (j, i).
     pairs = totals[:, None] * channel.matrix
     np.testing.assert_allclose(pairs, pairs.T, rtol=1e-8)
+
+
+def test_lumped_decoys_claim_no_epsilon_either():
+    channel = Decoy.from_totals([10.0] * 4, 2)
+    assert channel.lump(Cells.of([0, 0, 1, 1])).epsilon == math.inf
+    again = channel_from_dict(channel.lump(Cells.of([0, 1, 2, 3])).to_dict())
+    assert again.epsilon == math.inf
 
 
 def test_decoys_with_a_value_that_nobody_has():
@@ -193,7 +213,22 @@ def test_decoys_of_a_too_frequent_value_name_the_share_and_no_count():
         (lambda: Decoy.from_totals(["a"], 2), "one number"),
         (lambda: Uniform.from_gamma(1, 4), "above 1"),
         (lambda: Uniform.from_epsilon(0, 4), "above 0"),
-        (lambda: Uniform.from_epsilon(1e6, 4), "at most 700"),
+        (lambda: Uniform.from_epsilon(40, 4), "at most 30"),
+        (lambda: Uniform(1e-300, 3), "too small"),
+        (lambda: Uniform(10**400, 3), "finite"),
+        (lambda: Replace(1e-18, [0.5, 0.5]), "too small"),
+        (lambda: Uniform(0.5, 2).inverse(["a", "b"]), "must be numbers"),
+        (lambda: Uniform(0.5, 2).inverse([[1, 2], [3]]), "must be numbers"),
+        (
+            lambda: channel_from_dict({"mechanism": "uniform", "retention": 1, "size": 2, "x": 1}),
+            "knows nothing of 'x'",
+        ),
+        (
+            lambda: channel_from_dict(
+                {"mechanism": "matrix", "matrix": [[1.0]], "independent": "no"}
+            ),
+            "true or false",
+        ),
         (lambda: Uniform.from_rho(0.5, 0.4, 4), "rho1 < rho2"),
         (lambda: Uniform(0.5, 3).inverse([1, 2]), "each of 3 values, found 2"),
         (lambda: Uniform(0.5, 3).expected(5), "found none"),

@@ -82,10 +82,34 @@ def test_score_interval_of_a_channel_that_flips():
     np.testing.assert_allclose([one.low, one.high], [other.low, other.high])
 
 
-def test_score_interval_far_outside_the_range_stays_finite_and_ordered():
-    bounds = score_interval([0.0, 100.0], [100.0, 100.0], two_state(0.02, 0.999), Z)
-    assert np.isfinite([bounds.low, bounds.high]).all()
-    assert (bounds.low < bounds.high).all()
+def test_score_interval_far_outside_the_range_uses_the_variance_of_the_nearer_end():
+    p, b, n = 0.02, 0.999, 100.0
+    a, c = p + (1 - p) * b, (1 - p) * b
+    bounds = score_interval([0.0, n], [n, n], two_state(p, b), Z)
+    below = (-0.5 - c * n - Z * np.sqrt(n * c * (1 - c))) / p
+    above = (n + 0.5 - c * n + Z * np.sqrt(n * a * (1 - a))) / p
+    assert bounds.low[0] == pytest.approx(below)
+    assert bounds.high[1] == pytest.approx(above)
+    assert (bounds.low <= (np.array([0, n]) - c * n) / p).all()
+    assert (bounds.high >= (np.array([0, n]) - c * n) / p).all()
+
+
+@pytest.mark.parametrize(("hits", "rows"), [(5, 4), (-1, 4), (1, -4), (np.nan, 4), (1, np.inf)])
+def test_score_interval_of_impossible_counts_is_refused(hits, rows):
+    with pytest.raises(KernelError, match="between 0 and the number of rows"):
+        score_interval(hits, rows, two_state(0.5, 0.5), Z)
+
+
+@pytest.mark.parametrize("z", [0.0, -1.0, np.nan, np.inf])
+def test_a_critical_value_is_above_zero(z):
+    for interval in (
+        lambda: score_interval(1, 4, two_state(0.5, 0.5), z),
+        lambda: wald_interval(1, 1, 50, z),
+        lambda: fieller_interval(1, 2, (1, 0, 1), 50, z),
+        lambda: woodruff_interval([1.0], [1.0], [50.0], z),
+    ):
+        with pytest.raises(KernelError, match="critical value"):
+            interval()
 
 
 def test_score_interval_without_perturbation_or_without_rows_is_exact():
@@ -144,6 +168,13 @@ def test_fieller_of_an_exact_ratio_has_no_width():
     assert (float(bounds.low), float(bounds.high), bool(bounds.reliable)) == (0.4, 0.4, True)
 
 
+def test_fieller_never_excludes_its_own_estimate():
+    """Estimated variances need not fit together; then there is no interval."""
+    bounds = fieller_interval(-1.6334, 1.14264, (0.09268, -4.1124, 0.0041859), 100, 1.96)
+    assert np.isnan(bounds.low)
+    assert not bounds.reliable
+
+
 def test_fieller_of_a_variance_below_zero_says_nothing():
     bounds = fieller_interval([40.0, 40.0], 100.0, ([-1.0, 4.0], 0.0, [1.0, -1.0]), 100, 2.0)
     assert np.isnan(bounds.low).all()
@@ -161,7 +192,9 @@ def test_quantile_is_where_the_monotone_fit_turns_non_negative(seed, m, q):
     excess[-1] = abs(excess[-1])
     fit = isotonic_regression(excess).x
     expected = np.argmax(fit >= -1e-9)
-    assert woodruff_interval(excess, np.ones(m), Z).estimate == expected
+    found = woodruff_interval(excess, np.ones(m), np.full(m, 50.0), Z)
+    assert found.estimate == expected
+    assert found.low <= expected <= found.high <= m - 1
 
 
 @given(seed=seeds)
@@ -172,7 +205,7 @@ def test_exact_distribution_gives_the_usual_quantile(seed):
     q = 0.5
     excess = np.cumsum(counts) - q * len(values)
     usual = values[int(np.ceil(q * len(values))) - 1]
-    positions = woodruff_interval(excess, np.zeros(8), Z)
+    positions = woodruff_interval(excess, np.zeros(8), np.full(8, 50.0), Z)
     assert positions.estimate == usual
     assert positions.low <= usual <= positions.high
     assert positions.reliable
@@ -180,16 +213,37 @@ def test_exact_distribution_gives_the_usual_quantile(seed):
 
 def test_woodruff_is_batched_and_holds_its_estimate():
     excess = np.array([[-30.0, -5, 12, 50], [3.0, 10, 20, 50]])
-    positions = woodruff_interval(excess, np.full((2, 4), 25.0), Z)
+    positions = woodruff_interval(excess, np.full((2, 4), 25.0), np.full((2, 4), 50.0), Z)
     np.testing.assert_array_equal(positions.estimate, [2, 0])
     np.testing.assert_array_equal(positions.low, [1, 0])
     np.testing.assert_array_equal(positions.high, [2, 1])
 
 
 def test_woodruff_with_a_variance_below_zero_is_wide_and_says_so():
-    positions = woodruff_interval([-30.0, -5, 12, 50], [-1.0, 25, 25, -1e-12], Z)
+    positions = woodruff_interval([-30.0, -5, 12, 50], [-1.0, 25, 25, -1e-12], [50] * 4, Z)
     assert positions.low == 0
     assert not positions.reliable
+
+
+def test_woodruff_ignores_the_last_position_which_holds_all_rows():
+    # Its excess may be below zero by rounding, and its variance anything.
+    found = woodruff_interval([-30.0, -20, -10, -1e-12], [25.0, 25, 25, 1e6], [50] * 4, Z)
+    assert (found.low, found.estimate, found.high) == (2, 3, 3) or found.low == 3
+    assert found.estimate == 3
+    sure = woodruff_interval([20.0, 30, 40, 50], [4.0, 4, 4, 1e6], [50, 50, 50, 0], Z)
+    assert (sure.low, sure.high, bool(sure.reliable)) == (0, 0, True)
+
+
+def test_woodruff_needs_effective_rows_at_every_position_of_the_interval():
+    excess, spread = [-30.0, -5, 12, 50], [16.0, 25, 25, 0]
+    assert woodruff_interval(excess, spread, [0, 50, 50, 50], Z).reliable
+    assert not woodruff_interval(excess, spread, [0, 50, 19, 50], Z).reliable
+
+
+def test_woodruff_refuses_lists_that_do_not_fit():
+    for lists in (([], [], []), ([1.0], [1.0, 2.0], [1.0]), (1.0, 1.0, 1.0), ([1], [1], [1, 2])):
+        with pytest.raises(KernelError, match="equally long"):
+            woodruff_interval(*lists, Z)
 
 
 # --- constrained -------------------------------------------------------------------
@@ -202,6 +256,19 @@ def test_constrained_bounds_hold_the_estimate_and_have_width():
     cut = constrain(Bounds(low, high, np.ones(5, bool)), estimate, 0.0, 1000.0)
     np.testing.assert_array_equal(cut.low, [0, 0, 990, 20, np.nan])
     np.testing.assert_array_equal(cut.high, [40, 30, 1000, 50, np.nan])
+
+
+def test_a_range_that_ends_before_it_begins_is_refused():
+    with pytest.raises(KernelError, match="ends below"):
+        constrain(Bounds(np.zeros(1), np.ones(1), np.ones(1, bool)), [0.5], 1.0, 0.0)
+
+
+def test_what_are_no_numbers_is_refused_without_quoting_it():
+    with pytest.raises(KernelError, match="estimate must be numbers") as caught:
+        wald_interval(["secret"], [1.0], [50.0], Z)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(KernelError, match="level"):
+        critical("a")
 
 
 def test_constrained_bounds_above_the_range_keep_width_below_it():

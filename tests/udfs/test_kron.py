@@ -82,13 +82,15 @@ def test_condition_number_and_eigenvalues_of_the_papers_matrix():
     ("factors", "words"),
     [
         ([[[1, 0]]], "factor 1 must be a square matrix"),
-        ([np.eye(2), [[1, 2], [3]]], "factor 2 is not a matrix of numbers"),
-        ([[["a", "b"], ["c", "d"]]], "factor 1 is not a matrix of numbers"),
+        ([np.eye(2), [[1, 2], [3]]], "the entries of factor 2 must be numbers"),
+        ([[["a", "b"], ["c", "d"]]], "the entries of factor 1 must be numbers"),
         ([[[np.nan, 1], [0, 1]]], "factor 1 has an entry that is not finite"),
         ([[[0.5, 0.6], [0.5, 0.5]]], "factor 1 has a row that does not sum to one"),
         ([[[1.5, -0.5], [0, 1]]], "factor 1 has an entry outside"),
         ([np.eye(2), [[0.3, 0.7], [0.3, 0.7]]], "factor 2 is singular"),
         ([np.zeros((0, 0))], "factor 1 must be a square matrix"),
+        (5, "list of matrices"),
+        (None, "list of matrices"),
     ],
 )
 def test_a_wrong_factor_is_named(factors, words):
@@ -102,6 +104,30 @@ def test_wrong_number_of_states_is_told_with_the_shape():
         a.rows(np.ones(5))
     with pytest.raises(KernelError, match="found none"):
         a.rows(1.0)
+
+
+def test_what_are_no_numbers_is_refused_without_quoting_it():
+    a = Kron([np.eye(2)])
+    for wrong in (["secret", "b"], [[1, 2], [3]]):
+        with pytest.raises(KernelError, match="must be numbers") as caught:
+            a.rows(wrong)
+        assert "secret" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("retention", "masses"),
+    [(0, [1.0]), (2, [1.0]), (0.5, [0.5, 0.6]), (0.5, [-0.5, 1.5]), (0.5, []), (0.5, [[1.0]])],
+)
+def test_a_factor_of_impossible_parameters_is_refused(retention, masses):
+    with pytest.raises(KernelError):
+        retention_factor(retention, masses)
+
+
+def test_factors_cannot_be_changed_behind_the_cached_inverse():
+    a = Kron([[[0.75, 0.25], [0.25, 0.75]]])
+    with pytest.raises(ValueError, match="read-only"):
+        a.factors[0][0, 0] = 1
 
 
 def test_a_hopeless_product_of_fair_factors_is_refused():

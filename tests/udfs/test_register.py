@@ -117,7 +117,7 @@ def test_intervals_equal_the_kernels(con):
     # Positions are SQL's, from one, so that they index the list of values.
     value = one(
         con,
-        "['a','b','c','d'][privsql_quantile_interval([-30,-5,12,50],[16,25,25,0],1.96).estimate]",
+        "['a','b','c','d'][privsql_quantile_interval([-30,-5,12,50],[16,25,25,0],[50,50,50,50],1.96).estimate]",
     )
     assert value == "c"
 
@@ -163,8 +163,15 @@ def test_an_empty_table_gives_no_rows(con):
         (f"privsql_likelihood([-1, 2], {HALF})", "not negative"),
         (f"privsql_estimate([1, 2], [1], {HALF})", "function has a list of 1"),
         ("privsql_critical(1.5, 1)", "confidence level"),
-        ("privsql_quantile_interval([1], [1, 2], 2)", "equally long"),
-        ("privsql_quantile_interval([], [], 2)", "empty list"),
+        ("privsql_quantile_interval([1], [1, 2], [1], 2)", "equally long"),
+        ("privsql_quantile_interval([1, 2], [1, 2], [1], 2)", "equally long"),
+        ("privsql_quantile_interval([], [], [], 2)", "empty list"),
+        (f"privsql_invert(['nan'::DOUBLE, 1], {HALF})", "observed must be finite"),
+        (f"privsql_score_interval('nan'::DOUBLE, 10, {HALF}, 2)", "hits must be finite"),
+        (f"privsql_score_interval(50, 10, {HALF}, 2)", "between 0 and the number of rows"),
+        (f"privsql_score_interval(5, 10, {HALF}, -2)", "critical value"),
+        ("privsql_wald_interval(10, 4, 25, 0)", "critical value"),
+        (f"privsql_em([5, 55], {HALF}, -1, 10)", "cannot be negative"),
         ("privsql_score_interval(1, 2, [[[1, 0, 0], [0, 1, 0], [0, 0, 1]]], 2)", "two states"),
         ("privsql_invert([1, 2])", "No function matches"),
         (f"privsql_invert(DATE '2020-01-01', {HALF})", "No function matches"),
@@ -175,6 +182,14 @@ def test_a_wrong_call_fails_with_a_readable_message(con, expression, words):
     assert words in message(con, expression)
     # and the connection goes on
     assert one(con, "1") == 1
+
+
+def test_matrices_of_equal_entries_and_other_shapes_are_told_apart(con):
+    """The same sixteen ones and zeros, as one factor of four cells or as four of two."""
+    two, four = [[1, 0], [0, 1]], np.eye(4).tolist()
+    for factors, states in (([four], 4), ([two, two, two, two], 16), ([four], 4)):
+        y = list(range(states))
+        assert one(con, f"privsql_invert({y}, {factors})") == y
 
 
 def test_parameters_of_em_must_not_vary(con):
@@ -229,11 +244,12 @@ def test_a_rolled_back_registration_can_be_repeated():
         assert one(con, f"privsql_invert([45, 55], {HALF})") == [40, 60]
 
 
-def test_someone_elses_function_of_the_same_name_is_refused():
+def test_someone_elses_function_of_the_same_name_is_refused_and_nothing_is_registered():
     with duckdb.connect() as con:
-        con.create_function("privsql_invert", lambda x: x, ["INTEGER"], "INTEGER")
-        with pytest.raises(KernelError, match="another function privsql_invert"):
+        con.create_function("privsql_em", lambda x: x, ["INTEGER"], "INTEGER")
+        with pytest.raises(KernelError, match="another function privsql_em"):
             register(con)
+        assert "does not exist" in message(con, f"privsql_invert([1, 2], {HALF})")
 
 
 def test_a_closed_connection_is_duckdbs_own_error():
@@ -265,6 +281,8 @@ def test_many_threads_register_and_ask_at_once():
 
 # --- silence at exit ---------------------------------------------------------------
 
+# Each starts with a function of the user's own that refers to the connection: with that,
+# a connection that nobody closed in time is what DuckDB complains about.
 SCRIPTS = {
     "never closed": "",
     "used and never closed": "con.execute(ask).fetchall()",
@@ -272,21 +290,31 @@ SCRIPTS = {
     "an error": "raise SystemExit('ended by an error')",
     "a traceback": "con.execute('SELECT nothing_here').fetchall()",
     "a kernel's error": "con.execute(ask.replace('[45, 55]', '[1]')).fetchall()",
+    "a refused registration": "\n".join(
+        [
+            "other = duckdb.connect()",
+            "other.create_function('privsql_em', lambda x: other and x, ['INTEGER'], 'INTEGER')",
+            "register(other)",
+        ]
+    ),
     "cursors left open": "cursors = [con.cursor() for _ in 'abc']; [register(c) for c in cursors]",
     "registered on a cursor": "c = con.cursor(); register(c); del c",
     "a result left open": "left = con.execute(ask)",
     "a relation left open": "left = con.sql(ask)",
-    "a cycle": "class Holder: pass\nh = Holder(); h.h, h.con = h, con; del con",
+    "a cycle": "class Holder: pass\nh = Holder(); h.h, h.con = h, con",
     "default connection": "register(duckdb.default_connection()); duckdb.sql(ask).fetchall()",
-    "own function that refers to it": (
-        "def f(x):\n    return con and x\n"
-        "con.create_function('f', f, ['INTEGER'], 'INTEGER'); con.execute('SELECT f(1)').fetchall()"
-    ),
     "a thread": (
         "import threading\n"
         "t = threading.Thread(target=lambda: con.cursor().execute(ask).fetchall()); t.start()"
     ),
     "interrupted": "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+}
+EXITS = {
+    "an error": 1,
+    "a traceback": 1,
+    "a kernel's error": 1,
+    "a refused registration": 1,
+    "interrupted": -signal.SIGINT,
 }
 
 
@@ -297,6 +325,8 @@ def script(body: str) -> str:
     con = duckdb.connect()
     register(con)
     ask = "SELECT privsql_invert([45, 55], {HALF})"
+    con.create_function("f", lambda x: con and x, ["INTEGER"], "INTEGER")
+    con.execute("SELECT f(1)").fetchall()
     """
     return textwrap.dedent(head) + body
 
@@ -308,17 +338,13 @@ def test_no_script_ends_with_noise(name):
     )
     assert "nanobind" not in done.stderr
     assert "leaked" not in done.stderr
-    assert done.returncode == {"an error": 1, "a traceback": 1, "a kernel's error": 1}.get(
-        name, -signal.SIGINT if name == "interrupted" else 0
-    )
+    assert done.returncode == EXITS.get(name, 0)
 
 
-def test_the_noise_is_real_without_us():
-    """The scripts above can fail: without closing in time DuckDB does complain."""
-    body = (
-        "import atexit, udfs.register as r; atexit.unregister(r._close_all)\n"
-        + SCRIPTS["own function that refers to it"]
-    )
+@pytest.mark.parametrize("name", ["never closed", "an error", "a kernel's error", "interrupted"])
+def test_the_noise_is_real_without_us(name):
+    """The scripts above can fail: where nothing closes in time DuckDB does complain."""
+    body = "import atexit, udfs.register as r; atexit.unregister(r._close_all)\n" + SCRIPTS[name]
     done = subprocess.run(
         [sys.executable, "-c", script(body)], capture_output=True, text=True, timeout=120
     )

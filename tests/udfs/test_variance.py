@@ -162,9 +162,33 @@ def test_nothing_perturbed_has_no_variance():
 def test_effective_rows_of_equal_weights_is_their_number():
     a = Kron([retention_factor(0.5, [0.5, 0.5])])
     # [1, -1] inverts to weights of one size, so every row counts fully.
-    counts = np.array([60.0, 40.0])
+    counts = np.array([50.0, 50.0])
     assert effective_rows(counts, counts, [1, -1], a) == pytest.approx(100)
     assert effective_rows([0.0, 0.0], [0.0, 0.0], [1, -1], a) == 0
+
+
+def test_effective_rows_of_a_condition_and_of_its_negation_agree():
+    a = Kron([retention_factor(0.5, [0.9, 0.1])] * 2)
+    counts, every = np.array([700.0, 90, 80, 6]), np.array([0.0, 0, 0, 1])
+    ours = effective_rows(counts, counts, every, a)
+    assert ours == pytest.approx(effective_rows(counts, counts, 1 - every, a))
+    assert ours < 20
+
+
+def test_effective_rows_of_what_is_known_anyway_are_unlimited():
+    a = Kron([retention_factor(0.5, [0.9, 0.1])] * 2)
+    assert effective_rows([700.0, 90, 80, 6], [700.0, 90, 80, 6], [1, 1, 1, 1], a) == np.inf
+
+
+def test_effective_rows_counts_a_heavy_state_that_is_never_drawn_as_a_replacement():
+    """Mass 0: only rows that hold the value show it, and one kept row decides the answer."""
+    a = Kron([retention_factor(0.5, [0.5, 0.5, 0.0])])
+    counts = np.array([50.0, 50.0, 0.0])
+    assert effective_rows(counts, counts, [0, 1, 100], a) < 2
+    # The same with a heavy public value instead of a heavy state.
+    b = Kron([[[1.0, 0.0], [0.5, 0.5]]])
+    squares, fourths = np.array([1990 + 2e6, 0.0]), np.array([1990 + 2e12, 0.0])
+    assert effective_rows(squares, fourths, [0, 1], b) < 20
 
 
 def test_effective_rows_is_not_deceived_by_rare_heavy_states_that_were_not_seen():
