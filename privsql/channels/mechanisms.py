@@ -29,7 +29,6 @@ from privsql.channels.channel import (
 from privsql.channels.matrices import Matrix
 from privsql.errors import ChannelError
 
-
 # Below this, what a division by a retention leaves is mostly rounding.
 SAFE_DIVISOR = 1e-6
 
