@@ -182,7 +182,6 @@ def accelerated(
     (array([  0., 100.]), True)
     """
     checked_channel(kron)
-    checked_stopping(tolerance, limit)
     observed = checked_counts(counts, kron)
     shape = observed.shape[:-1]
     flat = observed.reshape(-1, kron.size)

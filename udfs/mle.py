@@ -31,7 +31,6 @@ from udfs.simplex import (
     certificate,
     checked_channel,
     checked_counts,
-    checked_stopping,
     log_likelihood,
     system_of,
 )
@@ -117,7 +116,6 @@ def maximum_likelihood(
     >>> answer.converged, answer.inverted
     (array([ True,  True]), array([False,  True]))
     """
-    checked_stopping(tolerance, limit)
     observed = checked_counts(counts, kron)
     shape = observed.shape[:-1]
     flat = observed.reshape(-1, kron.size)
