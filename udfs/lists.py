@@ -41,12 +41,11 @@ def ragged(column: Column, name: str) -> tuple[NDArray[np.intp], Array]:
     array = _combined(column)
     if array.null_count:
         raise KernelError(f"{name} must not be NULL")
-    values = array.flatten()
+    lengths, values = _level(array)
     if values.null_count:
         raise KernelError(f"{name} must not hold NULL")
-    lengths = np.diff(array.offsets.to_numpy())
     flat = values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-    return lengths.astype(np.intp), _finite(flat, name)
+    return lengths, _finite(flat, name)
 
 
 def states(column: Column, name: str, kron: Kron, rows: Rows) -> Array:
@@ -137,27 +136,35 @@ def _combined(column: Column) -> Lists:
     return array
 
 
-def _nested(array: Lists) -> tuple[NDArray[np.int32], ...]:
+def _level(array: Lists) -> tuple[NDArray[np.intp], Arrow]:
+    """Lengths of lists without NULL among them, and their elements one after another."""
+    # As ``flatten`` does, without its detour through Arrow's compute functions.
+    offsets = array.offsets.to_numpy().astype(np.intp)
+    return np.diff(offsets), array.values.slice(offsets[0], offsets[-1] - offsets[0])
+
+
+def _nested(array: Lists) -> tuple[NDArray[Any], ...]:
     """Lengths at the three levels of a list of matrices, and the matrices' entries."""
     lengths = []
     level: Arrow = array
     for _ in range(3):
         if level.null_count or not isinstance(level, pa.ListArray):
             raise KernelError("factors must not hold NULL")
-        lengths.append(np.diff(level.offsets.to_numpy()))
-        level = level.flatten()
+        found, level = _level(level)
+        lengths.append(found)
     if level.null_count:
         raise KernelError("factors must not hold NULL")
     return (*lengths, level.to_numpy(zero_copy_only=False))
 
 
-def _is_constant(*levels: NDArray[np.int32]) -> bool:
+def _is_constant(*levels: NDArray[Any]) -> bool:
     rows = len(levels[0])
     for level in levels:
         if len(level) % rows:
             return False
-        table = level.reshape(rows, -1)
-        if not (table == table[0]).all():
+        width = len(level) // rows
+        # Each row equals the one before it.
+        if not np.array_equal(level[width:], level[: len(level) - width]):
             return False
     return True
 
