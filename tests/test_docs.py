@@ -20,13 +20,13 @@ def blocks(path: Path) -> list[tuple[str, str]]:
     return BLOCK.findall(path.read_text())
 
 
-def run(code: str) -> str:
+def run(code: str, folder: Path = ROOT) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
         timeout=300,
-        cwd=ROOT,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -46,8 +46,8 @@ def python_blocks() -> list[tuple[str, str, str | None]]:
 
 
 @pytest.mark.parametrize(("name", "code", "output"), python_blocks())
-def test_python_blocks_run_and_print_what_is_shown(name, code, output):
-    printed = run(code)
+def test_python_blocks_run_and_print_what_is_shown(name, code, output, tmp_path):
+    printed = run(code, tmp_path)
     if output is not None:
         assert printed == output
 
@@ -65,18 +65,54 @@ def shell_lines() -> list[str]:
     )
 
 
-@pytest.mark.parametrize("line", shell_lines())
-def test_shell_lines_are_known(line):
-    """``make`` targets exist; the tests are themselves inside one, so they are not run."""
-    command, *arguments = line.split()
-    if command == "make":
+@pytest.mark.parametrize("line", [line for line in shell_lines() if line.startswith("make ")])
+def test_make_lines_name_targets(line):
+    """The tests are themselves inside one, so targets are not run, only resolved."""
+    done = subprocess.run(
+        ["make", "--dry-run", *line.split()[1:]], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_commands_of_the_readme_work_in_their_order(tmp_path):
+    """The Python block before them has made the files that they name."""
+    setup = next(code for _, code, _ in python_blocks() if "patients.csv" in code)
+    run(setup, tmp_path)
+    commands = [
+        line
+        for language, code in blocks(ROOT / "README.md")
+        if language == "sh"
+        for line in code.splitlines()
+        if line.startswith("privsql ")
+    ]
+    assert len(commands) >= 5
+    for command in commands:
         done = subprocess.run(
-            ["make", "--dry-run", *arguments], capture_output=True, text=True, cwd=ROOT
+            [sys.executable, "-m", "privsql.fronts.cli", *command.split()[1:]],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=120,
         )
-        assert done.returncode == 0, done.stderr
-    else:
-        # Run for real by test_packaging, in an environment of its own.
-        assert line == "pip install ."
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_no_other_command_stands_in_the_documents():
+    # `pip install .` is run by test_packaging, in an environment of its own.
+    known = ("make ", "privsql ", "pip install .")
+    assert [line for line in shell_lines() if not line.startswith(known)] == []
+
+
+def test_every_command_and_option_is_documented():
+    """Each command stands in the README, each option in its command's help."""
+    from privsql.fronts.cli import main
+
+    text = (ROOT / "README.md").read_text()
+    for name, command in main.commands.items():
+        assert f"privsql {name}" in text
+        for parameter in getattr(command, "params", []):
+            if parameter.param_type_name == "option":
+                assert parameter.help, f"{name} {parameter.name} has no help"
 
 
 def test_every_make_target_is_documented():

@@ -121,7 +121,12 @@ class Domain(ABC):
         the domain are counted in the error and never shown.
         """
         parts = [self._chunk(chunk) for chunk in _chunks(values)]
-        codes = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        if len(parts) == 1:
+            codes = parts[0]
+        else:
+            codes = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        if codes.min(initial=0) >= 0:
+            return codes
         nulls, outside = codes == NULL, int((codes == OUTSIDE).sum())
         problems = [f"{outside} lie outside the domain"] if outside else []
         if self.null_index is not None:
@@ -270,6 +275,8 @@ def _chunks(values: Any) -> list[pa.Array[Any]]:
 
 def nulls_of(chunk: pa.Array[Any]) -> NDArray[np.bool_]:
     """Where an array is NULL."""
+    if chunk.null_count == 0:
+        return np.zeros(len(chunk), dtype=np.bool_)
     return np.asarray(chunk.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 

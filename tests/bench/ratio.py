@@ -27,6 +27,7 @@ class Case:
     limit: float
     faster: bool = False  # True: other / ours must be at least the limit
     rounds: int = 15
+    cpu: bool = False  # processor time of all threads, instead of time on the wall
     times: float = 1.0  # how often the other side is counted, where a part of it is timed
     note: str = ""
 
@@ -54,6 +55,7 @@ class Measured:
             f"{'ok  ' if self.kept else 'MISS'} {self.case.name:<58} {self.ratio:8.2f}x"
             f"  [{low:.2f}, {high:.2f}]  {sign} {self.case.limit:g}"
             f"   ({_human(self.ours_seconds)} against {_human(self.other_seconds)})"
+            + (" cpu" if self.case.cpu else "")
             + (f"  {self.case.note}" if self.case.note else "")
         )
 
@@ -64,17 +66,18 @@ def measure(case: Case) -> Measured:
     repeat_ours, repeat_other = _repeats(case.ours), _repeats(case.other)
     ours, other = np.empty(case.rounds), np.empty(case.rounds)
     for i in range(case.rounds):
-        ours[i] = _seconds(case.ours, repeat_ours)
-        other[i] = _seconds(case.other, repeat_other) * case.times
+        ours[i] = _seconds(case.ours, repeat_ours, case.cpu)
+        other[i] = _seconds(case.other, repeat_other, case.cpu) * case.times
     ratios = other / ours if case.faster else ours / other
     return Measured(case, ratios, float(np.median(ours)), float(np.median(other)))
 
 
-def _seconds(function: Callable[[], object], repeats: int) -> float:
-    start = time.perf_counter()
+def _seconds(function: Callable[[], object], repeats: int, cpu: bool = False) -> float:
+    clock = time.process_time if cpu else time.perf_counter
+    start = clock()
     for _ in range(repeats):
         function()
-    return (time.perf_counter() - start) / repeats
+    return (clock() - start) / repeats
 
 
 def _repeats(function: Callable[[], object]) -> int:

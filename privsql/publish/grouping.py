@@ -1,0 +1,159 @@
+"""Personal groups of the staged rows: public values merged, tuples numbered, rows marked.
+
+    staged ── distinct public tuples ── values that look alike merged ── group numbers ── staged
+
+Everything is counted on published values, unless the spec asks for raw ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
+from numpy.typing import NDArray
+
+from privsql.publish.groups import Merging, merge, personal_groups
+from privsql.publish.report import Notes
+from privsql.publish.resolve import Column
+from privsql.publish.rows import codes_of
+from privsql.publish.source import Source, readable
+from privsql.release.names import GROUP, ROWS, TUPLES, values_table
+from privsql.release.spec import Spec
+
+Counts = NDArray[np.float64]
+
+# With so few distinct public tuples their table tells the group of a cell at once; with more
+# of them rows carry the number of their group.
+SMALL = 100_000
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """What the manifest says of personal groups."""
+
+    columns: tuple[str, ...]
+    count: int
+    fell_back: bool
+    stored: bool  # whether rows carry the number of their group
+
+
+def group_rows(
+    con: duckdb.DuckDBPyConnection,
+    spec: Spec,
+    raw: Source,
+    columns: Sequence[Column],
+    notes: Notes,
+) -> Grouping:
+    """Give each staged row the number of its personal group, and write the tables of groups."""
+    names = [column.name for column in spec.public if column.grouping]
+    if not names:
+        notes.warn("no public column tells groups apart: all rows are one personal group")
+        total = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
+        one = pa.table({GROUP: pa.array([0], pa.uint32()), ROWS: [total]})
+        con.from_arrow(one).create(TUPLES)
+        return Grouping((), 1, False, False)
+    staged = con.table("staged")
+    keys = [ColumnExpression(name) for name in names]
+    counted = staged.aggregate([*keys, FunctionExpression("count").alias(ROWS)]).sort(*keys)
+    tuples = counted.to_arrow_table()
+    encoded = [_encoded(tuples.column(name)) for name in names]
+    codes = [np.asarray(each.indices.to_numpy(zero_copy_only=False)) for each in encoded]
+    if spec.groups.merge == "none":
+        merging = _unmerged(names, encoded)
+    else:
+        relation = staged
+        if spec.groups.source == "raw":
+            notes.depends_on_raw("public values were merged by raw frequencies")
+            relation = raw.relation
+        merging = merge(
+            {
+                name: [_table(relation, name, each, column) for column in columns]
+                for name, each in zip(names, encoded, strict=True)
+            },
+            codes,
+            tuples.column(ROWS).to_numpy(),
+            names={
+                name: each.dictionary.to_pylist() for name, each in zip(names, encoded, strict=True)
+            },
+            significance=spec.groups.significance,
+            df="m" if spec.groups.df == "m" else "m-1",
+            minimum=spec.groups.minimum,
+        )
+    for warning in merging.warnings:
+        notes.warn(warning)
+    numbers = personal_groups(codes, merging)
+    with_groups = tuples.append_column(GROUP, pa.array(numbers, pa.uint32()))
+    con.from_arrow(with_groups).create(TUPLES)
+    for name, each, labels in zip(names, encoded, merging.labels, strict=True):
+        listed = pa.table({"value": each.dictionary, "label": pa.array(labels, pa.uint32())})
+        con.from_arrow(listed).sort(ColumnExpression("value")).create(values_table(name))
+    stored = tuples.num_rows > SMALL
+    return Grouping(tuple(names), int(numbers.max()) + 1, merging.fell_back, stored)
+
+
+def marked(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> duckdb.DuckDBPyRelation:
+    """The staged rows with the number of their personal group."""
+    staged = con.table("staged")
+    if not names:
+        zero = ConstantExpression(0).cast("UINTEGER").alias(GROUP)
+        return staged.select(*(ColumnExpression(name) for name in staged.columns), zero)
+    staged, tuples = staged.set_alias("s"), con.table(TUPLES).set_alias("t")
+    # Rows compare NULL as equal to NULL, which single columns do not.
+    left = FunctionExpression("row", *(ColumnExpression("s", name) for name in names))
+    right = FunctionExpression("row", *(ColumnExpression("t", name) for name in names))
+    return staged.join(tuples, left == right).select(
+        *(ColumnExpression("s", name).alias(name) for name in staged.columns),
+        ColumnExpression("t", GROUP).alias(GROUP),
+    )
+
+
+def mark(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
+    """Write the group numbers into the staged rows, for what needs to look at them twice."""
+    # The relation writes its own SQL; the names of our temporary tables are fixed.
+    con.execute(f"CREATE TEMP TABLE marked AS {marked(con, names).sql_query()}")
+    con.execute("DROP TABLE staged")
+    con.execute("ALTER TABLE marked RENAME TO staged")
+
+
+def _encoded(column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
+    encoded: pa.DictionaryArray[Any, Any] = pa.concat_arrays(column.chunks).dictionary_encode(
+        null_encoding="encode"
+    )
+    return encoded
+
+
+def _unmerged(names: Sequence[str], encoded: Sequence[pa.DictionaryArray[Any, Any]]) -> Merging:
+    sizes = tuple(len(each.dictionary) for each in encoded)
+    labels = tuple(np.arange(size, dtype=np.int64) for size in sizes)
+    return Merging(tuple(names), labels, sizes)
+
+
+def _table(
+    relation: duckdb.DuckDBPyRelation,
+    name: str,
+    encoded: pa.DictionaryArray[Any, Any],
+    column: Column,
+) -> Counts:
+    """How often each value of a public column comes with each value of a sensitive one."""
+    with readable():
+        found = relation.aggregate(
+            [
+                ColumnExpression(name),
+                ColumnExpression(column.name),
+                FunctionExpression("count").alias(ROWS),
+            ]
+        ).to_arrow_table()
+    rows = pc.index_in(found.column(0), value_set=encoded.dictionary, skip_nulls=False)
+    codes, bins = np.unique(codes_of(column, found.column(1)), return_inverse=True)
+    table = np.zeros((len(encoded.dictionary), len(codes)))
+    known = np.asarray(rows.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    at = np.asarray(rows.fill_null(0).to_numpy(zero_copy_only=False))
+    # A raw value that no published row has any more (decoy leftovers) has no place.
+    np.add.at(table, (at[known], bins[known]), found.column(2).to_numpy()[known])
+    return table

@@ -1,0 +1,404 @@
+"""The way of a publication, from a spec and raw rows to a release in view.
+
+    spec ── checked before any row is read
+         ── rows perturbed batch by batch, staged in temporary tables
+         ── groups merged and numbered, from what was published
+         ── groups cut down (SPS), equal rows stored once
+         ── written in the order of the published content, with the manifest
+         ── renamed into view, and entered in the ledger
+
+All that a release shows besides perturbed values is computed from published ones, unless
+the spec asks for the papers' way; then the manifest says so and no epsilon is claimed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from duckdb import ColumnExpression, FunctionExpression
+from randomgen import ChaCha
+
+from privsql.channels import Channel
+from privsql.channels.domain import MATERIALISE_LIMIT
+from privsql.errors import DataError, OperationalError, ProgrammingError
+from privsql.publish.cutting import cut_down
+from privsql.publish.grouping import Grouping, group_rows, mark, marked
+from privsql.publish.keys import Ledger, Loss, read_key
+from privsql.publish.randomness import Randomness, Seeded, SystemSource, subkey
+from privsql.publish.report import Notes, PublishReport
+from privsql.publish.resolve import WHOLE, Column, resolve
+from privsql.publish.retention import digest
+from privsql.publish.rows import (
+    Progress,
+    perturb_whole,
+    published_batches,
+    published_channel,
+)
+from privsql.publish.source import Source, open_source
+from privsql.publish.staging import commit, staging
+from privsql.release import manifest as m
+from privsql.release.names import GROUP, MULTIPLICITY, RESERVED, WEIGHT, domain_table, quoted
+from privsql.release.spec import Spec, check_source_columns, read_spec
+from privsql.release.store import write_manifest
+
+# Memory that the database may take while it sorts and groups; it spills to disk beyond.
+MEMORY = "1GB"
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where the draws of a job come from, and the ledger that remembers them."""
+
+    randomness: Randomness
+    ledger: Ledger | None
+    secret: bytes = field(repr=False)
+    state: str = ""  # of the source: changed data must not meet the same stream
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """A cryptographic stream of its own for a purpose that needs whole columns."""
+        key = int.from_bytes(subkey(self.secret, "generator", purpose, self.state), "little")
+        return np.random.Generator(ChaCha(key=key, rounds=20))
+
+
+def publish(
+    source: str | Sequence[str] | None,
+    out: str | Path,
+    *,
+    spec: str | Path | Spec,
+    force: bool = False,
+    seed: int | None = None,
+    accept_loss: bool = False,
+    progress: Progress | None = None,
+) -> PublishReport:
+    """Publish a table as a release: one DuckDB file with the published rows and the manifest.
+
+    ``source`` overrides the spec's.  ``seed`` is for tests and makes the release unsafe.
+    Nothing is left on disk unless all of it succeeded.
+    """
+    wanted = spec if isinstance(spec, Spec) else _beside(Path(spec))
+    target = Path(out)
+    notes = Notes()
+    paths = wanted.source if source is None else [source] if isinstance(source, str) else source
+    with ExitStack() as held:
+        folder = held.enter_context(staging(target, force=force))
+        raw = held.enter_context(closing(open_source(paths)))
+        _check_names(wanted, raw)
+        draws = _draws(wanted, seed, notes)
+        if draws.ledger is not None:
+            held.enter_context(draws.ledger.locked())
+            draws = replace(draws, state=raw.state())
+        types = {name.casefold(): kind for name, kind in raw.columns}
+        columns = [
+            resolve(each, types[each.name.casefold()], raw, notes) for each in wanted.sensitive
+        ]
+        made = folder / "release.duckdb"
+        try:
+            with closing(_database(made, folder)) as con:
+                manifest, rows, record = _make(
+                    con, wanted, raw, columns, draws, notes, accept_loss, progress or _silent
+                )
+        except (duckdb.IOException, duckdb.OutOfMemoryException):
+            raise OperationalError(
+                f"the release could not be written beside {target}",
+                hint="is the disk full? nothing was changed",
+            ) from None
+        # Entered before it is in view: after a crash in between the ledger knows of one
+        # publication too many, never of one too few.
+        if record is not None:
+            record()
+        commit(made, target)
+    return PublishReport(target, manifest, rows, tuple(notes.facts), tuple(notes.warnings))
+
+
+def _beside(path: Path) -> Spec:
+    """Read a spec; the files that it names are beside it unless their paths are absolute."""
+    spec = read_spec(path)
+    return replace(
+        spec,
+        source=tuple(str(path.parent / source) for source in spec.source),
+        key=None if spec.key is None else str(path.parent / spec.key),
+    )
+
+
+def draws_of(path: Path) -> tuple[Spec, Randomness]:
+    """Read a spec and open the draws that it names, for rows that are perturbed one by one."""
+    spec = _beside(path)
+    # Without a unit, row k of every client would be drawn alike under one key.
+    randomness = SystemSource() if spec.unit == "row" else _draws(spec, None, Notes()).randomness
+    return spec, randomness
+
+
+def _make(
+    con: duckdb.DuckDBPyConnection,
+    spec: Spec,
+    raw: Source,
+    columns: Sequence[Column],
+    draws: Draws,
+    notes: Notes,
+    accept_loss: bool,
+    progress: Progress,
+) -> tuple[m.Manifest, int, Callable[[], None] | None]:
+    public = [column.name for column in spec.public]
+    con.execute("CREATE SCHEMA privsql")
+    rows = _stage(con, spec, raw, public, columns, draws, progress)
+    channels = _channels(con, columns, draws)
+    grouping = group_rows(con, spec, raw, columns, notes)
+    weighted = spec.protect is not None and spec.protect.scaling == "weight"
+    if spec.protect is not None:
+        mark(con, grouping.columns)
+        cut_down(con, spec.protect, columns, channels, raw, draws.generator("sps"), notes)
+    names = [*public, *(column.name for column in columns)]
+    multiplicity = _write(con, spec.table, names, grouping, weighted=weighted)
+    _write_domains(con, columns)
+    epsilons = {
+        column.name: math.inf if column.spec.mechanism in WHOLE else channels[column.name].epsilon
+        for column in columns
+    }
+    release = secrets.token_hex(16)
+    publications, total, record = _account(
+        spec, columns, channels, epsilons, draws, release, accept_loss, notes
+    )
+    stored = con.table(quoted(spec.table))
+    kinds = dict(zip(stored.columns, map(str, stored.types), strict=True))
+    manifest = m.Manifest(
+        release=release,
+        software=f"privsql {version('privsql')}",
+        created=datetime.now(UTC).date().isoformat(),
+        table=spec.table,
+        public=tuple(
+            m.PublicColumn(each.name, kinds[each.name], each.grouping) for each in spec.public
+        ),
+        sensitive=tuple(
+            m.SensitiveColumn(
+                column.name,
+                kinds[column.name],
+                str(column.spec.mechanism),
+                column.domain,
+                channels[column.name],
+                epsilons[column.name],
+            )
+            for column in columns
+        ),
+        rows=int(stored.aggregate([FunctionExpression("count")]).fetchall()[0][0]),
+        grouped=grouping.stored,
+        weighted=weighted,
+        multiplicity=multiplicity,
+        privacy=m.Privacy(
+            unit="row" if spec.unit == "row" else "person",
+            epsilon=math.inf if notes.raw else total,
+            publications=publications,
+            memory=draws.randomness.memory,
+            raw=tuple(notes.raw),
+            seeded=draws.randomness.unsafe,
+        ),
+        groups=_groups(spec, grouping),
+        protection=None
+        if spec.protect is None
+        else m.Protection(
+            spec.protect.relative_error,
+            spec.protect.probability,
+            spec.protect.cap,
+            spec.protect.scaling,
+            spec.protect.source,
+        ),
+        policy=m.Policy(
+            spec.policy.personal_groups,
+            spec.policy.min_rows,
+            spec.policy.differences,
+            spec.policy.rows,
+        ),
+    )
+    write_manifest(con, manifest)
+    con.execute("CHECKPOINT")
+    return manifest, rows, record
+
+
+def _groups(spec: Spec, grouping: Grouping) -> m.Groups:
+    return m.Groups(
+        merge=spec.groups.merge if not grouping.fell_back else "none",
+        significance=spec.groups.significance,
+        source=spec.groups.source,
+        df=spec.groups.df,
+        minimum=spec.groups.minimum,
+        columns=grouping.columns,
+        count=grouping.count,
+    )
+
+
+def _stage(
+    con: duckdb.DuckDBPyConnection,
+    spec: Spec,
+    raw: Source,
+    public: Sequence[str],
+    columns: Sequence[Column],
+    draws: Draws,
+    progress: Progress,
+) -> int:
+    """Perturb all rows into the temporary table ``staged``."""
+    unit = None if spec.unit == "row" else spec.unit
+    whole = perturb_whole(raw, columns, draws.generator)
+    read = 0
+    for count, table in published_batches(
+        raw,
+        public,
+        columns,
+        spec.table,
+        unit,
+        draws.randomness,
+        whole,
+        order=spec.protect is not None,
+    ):
+        con.register("batch", table)
+        if read == 0:
+            con.execute("CREATE TEMP TABLE staged AS SELECT * FROM batch")
+        else:
+            con.execute("INSERT INTO staged SELECT * FROM batch")
+        con.unregister("batch")
+        read += count
+        progress(count)
+    if read == 0:
+        raise DataError("the source has no rows", hint="nothing can be published of nothing")
+    counted = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
+    if counted == 0:
+        raise DataError("no row is left to publish: there are fewer than one decoy group needs")
+    return int(counted)
+
+
+def _channels(
+    con: duckdb.DuckDBPyConnection, columns: Sequence[Column], draws: Draws
+) -> dict[str, Channel]:
+    channels: dict[str, Channel] = {}
+    for column in columns:
+        if column.channel is not None:
+            channels[column.name] = column.channel
+            continue
+        table = con.table("staged").select(ColumnExpression(column.name)).to_arrow_table()
+        codes = column.domain.codes(table.column(0))
+        channels[column.name] = published_channel(column, codes, draws.generator)
+    return channels
+
+
+def _write(
+    con: duckdb.DuckDBPyConnection,
+    table: str,
+    names: Sequence[str],
+    grouping: Grouping,
+    *,
+    weighted: bool,
+) -> bool:
+    """Write the published table in the order of its content; say whether equal rows are one."""
+    shown = [ColumnExpression(name) for name in names]
+    hidden = [GROUP] * grouping.stored + [WEIGHT] * weighted
+    content = [*shown, *(ColumnExpression(name) for name in hidden)]
+    staged = con.table("staged")
+    if grouping.stored and GROUP not in staged.columns:
+        staged = marked(con, grouping.columns)
+    staged = staged.select(*content)
+    rows = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
+    # The group follows from public columns, so it is no part of what makes rows differ.
+    distinct = _about_distinct(con.table("staged"), shown)
+    if 2 * distinct <= rows:
+        count = FunctionExpression("count").alias(MULTIPLICITY)
+        grouped = staged.aggregate([*content, count])
+        grouped.sort(*shown).create(quoted(table))
+        return True
+    staged.sort(*shown).create(quoted(table))
+    return False
+
+
+def _about_distinct(relation: duckdb.DuckDBPyRelation, content: Sequence[duckdb.Expression]) -> int:
+    """About how many rows differ; a sketch is enough to choose how to store them."""
+    row = FunctionExpression("hash", FunctionExpression("row", *content))
+    sketch = relation.aggregate([FunctionExpression("approx_count_distinct", row)])
+    return int(sketch.fetchall()[0][0])
+
+
+def _write_domains(con: duckdb.DuckDBPyConnection, columns: Sequence[Column]) -> None:
+    for column in columns:
+        if column.domain.size <= MATERIALISE_LIMIT:
+            listed = pa.table(
+                {
+                    "code": pa.array(np.arange(column.domain.size)),
+                    "value": column.domain.values(),
+                }
+            )
+            con.from_arrow(listed).create(domain_table(column.name))
+
+
+def _account(
+    spec: Spec,
+    columns: Sequence[Column],
+    channels: dict[str, Channel],
+    epsilons: dict[str, float],
+    draws: Draws,
+    release: str,
+    accept_loss: bool,
+    notes: Notes,
+) -> tuple[int, float, Callable[[], None] | None]:
+    """Publications so far with their total epsilon, and what enters this one in the ledger."""
+    if draws.ledger is None:
+        return 1, sum(epsilons.values()), None
+    entries = {
+        column.name: Loss(
+            str(column.spec.mechanism),
+            digest(channels[column.name], column.domain),
+            epsilons[column.name],
+        )
+        for column in columns
+    }
+    ledger, state = draws.ledger, draws.state if spec.unit == "row" else ""
+    accounting = ledger.check(spec.table, spec.unit, entries, source=state, accept_loss=accept_loss)
+    notes.say(f"ledger: {accounting}")
+
+    def record() -> None:
+        ledger.record(spec.table, spec.unit, entries, release, source=state)
+
+    return accounting.publications, accounting.epsilon, record
+
+
+def _draws(spec: Spec, seed: int | None, notes: Notes) -> Draws:
+    if seed is not None:
+        notes.warn("UNSAFE: drawn from a seed, for tests only; do not let this release out")
+        seeded = Seeded(seed)
+        return Draws(seeded, None, seeded.unit_key + seed.to_bytes(16, "little", signed=True))
+    if spec.key is None:
+        notes.warn(
+            "no key: a one-off. Publishing the same people again would draw afresh, and the"
+            " average of several releases gives values away; make one with `privsql key new`"
+        )
+        return Draws(SystemSource(), None, os.urandom(32))
+    key = read_key(spec.key)
+    if key.warning is not None:
+        notes.warn(key.warning)
+    return Draws(key.randomness(), key.ledger(), key.key)
+
+
+def _check_names(spec: Spec, raw: Source) -> None:
+    check_source_columns(spec, raw.names)
+    reserved = [name for name in raw.names if name.casefold().startswith(RESERVED)]
+    if reserved:
+        raise ProgrammingError(
+            f"{len(reserved)} columns of the source begin with {RESERVED}, which is ours",
+            hint="rename them in the source",
+        )
+
+
+def _database(made: Path, folder: Path) -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(
+        str(made), config={"temp_directory": str(folder / "spill"), "memory_limit": MEMORY}
+    )
+
+
+def _silent(rows: int) -> None:
+    """No progress is shown."""

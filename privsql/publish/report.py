@@ -1,0 +1,56 @@
+"""What publishing did, told to the publisher: facts, and everything said loudly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from privsql.release.manifest import Manifest
+
+
+@dataclass
+class Notes:
+    """Collects what the publisher has to be told while a job runs."""
+
+    facts: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)  # reasons why no epsilon holds
+
+    def say(self, fact: str) -> None:
+        """Note something that was done as asked."""
+        self.facts.append(fact)
+
+    def warn(self, warning: str) -> None:
+        """Note something that the publisher should think about."""
+        self.warnings.append(warning)
+
+    def depends_on_raw(self, what: str) -> None:
+        """Note that something public was computed from raw data: no epsilon for the release."""
+        self.raw.append(what)
+
+
+@dataclass(frozen=True)
+class PublishReport:
+    """The release that was made, and what its publisher has to know."""
+
+    path: Path
+    manifest: Manifest
+    rows: int  # published, multiplicities and weights aside
+    facts: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Print it for a person: what was made, what it promises, what to think about."""
+        lines = [f"published {self.rows:,} rows of {self.manifest.table} to {self.path}"]
+        lines += [f"  {fact}" for fact in self.facts]
+        lines += [f"  {column}" for column in self._columns()]
+        lines.append(self.manifest.privacy.statement())
+        lines += [f"WARNING: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    def _columns(self) -> list[str]:
+        return [
+            f"{column.name}: {column.mechanism}, {column.domain.size} values,"
+            f" epsilon {column.epsilon:.3g}"
+            for column in self.manifest.sensitive
+        ]

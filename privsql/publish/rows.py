@@ -1,0 +1,146 @@
+"""Perturbing rows as they stream by: raw batches in, published batches out.
+
+    source ── batch ── codes of each sensitive column ── draws ── published batch ── staged
+
+Columns whose mechanism looks at the whole column (identity, swap, decoy) are read once
+before, as codes only; the second pass then takes their published codes in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsql.channels import Channel, Replace
+from privsql.errors import DataError, DomainError
+from privsql.publish import decoy, swap
+from privsql.publish.randomness import Randomness
+from privsql.publish.resolve import WHOLE, Column
+from privsql.publish.retention import Sampler
+from privsql.publish.source import Source
+from privsql.publish.units import row_units, unit_words
+
+# A random number that comes with each row: it says who stays when a group is cut down.
+ORDER = "privsql_order"
+
+# Where a row stood in the source, for what the spec asks from raw data; never written.
+POSITION = "privsql_position"
+
+Codes = NDArray[np.int64]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Published codes of columns that were perturbed as a whole, and which rows are left."""
+
+    codes: dict[str, Codes]
+    kept: NDArray[np.bool_] | None
+
+
+def perturb_whole(
+    source: Source, columns: Sequence[Column], generator: Callable[[str], np.random.Generator]
+) -> Whole:
+    """Perturb the columns that need to be seen whole, each by a generator of its own."""
+    published: dict[str, Codes] = {}
+    kept: NDArray[np.bool_] | None = None
+    for column in columns:
+        if column.spec.mechanism not in WHOLE:
+            continue
+        raw = np.concatenate(
+            [codes_of(column, batch.column(0)) for batch in source.batches([column.name])]
+        )
+        rng = generator(column.name)
+        if column.spec.mechanism == "identity":
+            drawn = swap.identity(raw, column.spec.retention or 0.0, rng)
+            published[column.name] = drawn.astype(np.int64, copy=False)
+        elif column.spec.mechanism == "swap":
+            drawn = swap.swap(raw, column.spec.retention or 0.0, rng)
+            published[column.name] = drawn.astype(np.int64, copy=False)
+        else:
+            size = column.spec.group_size or 0
+            decoy.check_eligible(np.bincount(raw, minlength=column.domain.size), size)
+            groups, left = decoy.partition(raw, size, rng, method=_method(column))
+            chosen = raw.copy()
+            chosen[~left] = decoy.publish(raw[~left], groups[~left], size, rng)
+            published[column.name] = chosen
+            kept = ~left if kept is None else kept & ~left
+    return Whole(published, kept)
+
+
+def published_channel(
+    column: Column, codes: Codes, generator: Callable[[str], np.random.Generator]
+) -> Channel:
+    """Channel of a column that was perturbed as a whole, from what was published of it."""
+    if column.spec.mechanism in ("identity", "swap"):
+        estimated = swap.estimated_replacing(codes, column.domain.size)
+        return Replace(column.spec.retention or 0.0, estimated)
+    totals = np.bincount(codes, minlength=column.domain.size)
+    rng = generator(f"{column.name} channel")
+    size = column.spec.group_size or 0
+    return decoy.decoy_channel(totals, size, rng, method=_method(column))
+
+
+def published_batches(
+    source: Source,
+    public: Sequence[str],
+    columns: Sequence[Column],
+    table: str,
+    unit: str | None,
+    randomness: Randomness,
+    whole: Whole,
+    *,
+    order: bool,
+) -> Iterator[tuple[int, pa.Table]]:
+    """Published rows in the order of the source, with how many raw rows were read for each."""
+    names = [*public, *(column.name for column in columns)]
+    wanted = names if unit is None or unit in names else [*names, unit]
+    samplers = {
+        column.name: Sampler(column.channel, column.domain)
+        for column in columns
+        if column.channel is not None
+    }
+    start = 0
+    for batch in source.batches(wanted):
+        units = (
+            row_units(start, batch.num_rows, table)
+            if unit is None
+            else unit_words(batch.column(wanted.index(unit)), randomness.unit_key)
+        )
+        arrays: list[Any] = [batch.column(names.index(name)) for name in public]
+        for column in columns:
+            raw = batch.column(names.index(column.name))
+            if column.name in whole.codes:
+                codes = whole.codes[column.name][start : start + batch.num_rows]
+            else:
+                original = codes_of(column, raw)
+                codes = samplers[column.name].perturb(original, randomness, units, column.name)
+            arrays.append(column.domain.decode(codes).cast(raw.type))
+        fields = list(names)
+        if order:
+            zeros = np.zeros(batch.num_rows, dtype=np.int64)
+            arrays.append(pa.array(randomness.words(units, ORDER, zeros)[:, 0]))
+            arrays.append(pa.array(np.arange(start, start + batch.num_rows)))
+            fields += [ORDER, POSITION]
+        made = pa.table(arrays, names=fields)
+        if whole.kept is not None:
+            made = made.filter(pa.array(whole.kept[start : start + batch.num_rows]))
+        start += batch.num_rows
+        yield batch.num_rows, made
+
+
+def codes_of(column: Column, values: pa.Array[Any]) -> Codes:
+    """Codes of raw values, with the column named where some are outside its domain."""
+    try:
+        return column.domain.codes(values)
+    except DomainError as problem:
+        raise DataError(f"column {column.name}: {problem.reason}", hint=problem.hint) from None
+
+
+def _method(column: Column) -> Literal["proportional", "anatomy"]:
+    return "anatomy" if column.spec.partition == "anatomy" else "proportional"

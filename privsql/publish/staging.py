@@ -1,0 +1,87 @@
+"""Writing a release so that there is the old one, the new one, or none, but never half of one.
+
+Everything is written in a folder beside the target and renamed into view at the end.  A
+lock beside the target keeps a second publisher out; what a crash left behind is swept away
+by the next publisher that holds the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from privsql.errors import OperationalError
+
+
+@contextmanager
+def staging(target: Path, *, force: bool) -> Iterator[Path]:
+    """Yield a folder to write in; ``commit`` moves the result from there to the target."""
+    if target.is_dir():
+        raise OperationalError(f"{target} is a folder", hint="name a file for the release")
+    if not target.parent.is_dir():
+        raise OperationalError(f"there is no folder {target.parent}")
+    if target.exists() and not force:
+        raise OperationalError(
+            f"{target} exists already", hint="choose another name, or overwrite it with --force"
+        )
+    lock = target.with_name(f".{target.name}.lock")
+    with _locked(lock, target):
+        prefix = f".{target.name}.staging-"
+        for left in target.parent.glob(f"{prefix}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def commit(made: Path, target: Path) -> None:
+    """Rename what was made into view, once it is safely on disk."""
+    _sync(made)
+    os.replace(made, target)
+    _sync(target.parent)
+
+
+@contextmanager
+def _locked(lock: Path, target: Path) -> Iterator[None]:
+    """Hold the lock file, which exists only while somebody holds it."""
+    handle = _take(lock, target)
+    try:
+        yield
+    finally:
+        # Before it is let go, so that nobody else's is removed.
+        lock.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _take(lock: Path, target: Path) -> int:
+    while True:
+        try:
+            handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as problem:
+            raise OperationalError(f"cannot write beside {target}: {problem.strerror}") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise OperationalError(
+                f"{target} is being published by somebody else", hint="wait for that to end"
+            ) from None
+        # The file may have been removed by its holder between opening and locking it.
+        if lock.exists() and os.path.samestat(os.stat(lock), os.fstat(handle)):
+            return handle
+        os.close(handle)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,174 @@
+"""A starter spec: a guess at every role and domain of a source, to be edited.
+
+Whatever is guessed is marked as a guess.  Domains are written as observed ranges or lists
+for the publisher to correct: only the publisher knows which values are possible.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+from duckdb import ColumnExpression, FunctionExpression
+
+from privsql.publish.source import Source, open_source, readable
+
+# Words in a name that usually mean a person is identified, or that something is sensitive.
+IDENTIFIES = re.compile(
+    r"(^|_)(name|first_?name|last_?name|surname|e_?mail|mail|phone|tel|mobile|ssn|nin|passport"
+    r"|address|street|iban|account|login|user_?name|uuid|guid)($|_)",
+    re.IGNORECASE,
+)
+UNIT = re.compile(
+    r"(^|_)(id|patient|person|customer|client|user|member)(_?id|_?no)?$", re.IGNORECASE
+)
+SENSITIVE = re.compile(
+    r"disease|diagnos|illness|symptom|hiv|drug|medic|salary|income|wage|wealth|debt|religion"
+    r"|orient|politic|vote|crime|convict|reaction|score|grade|rating",
+    re.IGNORECASE,
+)
+
+# More categories than this are not listed.
+LISTED = 200
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is read of a column to guess from."""
+
+    name: str
+    type: str
+    rows: int
+    distinct: int
+    nulls: int
+    low: Any
+    high: Any
+
+    @property
+    def unique(self) -> bool:
+        """Whether nearly every row has a value of its own."""
+        return self.rows > 20 and self.distinct >= 0.95 * (self.rows - self.nulls) > 0
+
+    @property
+    def text(self) -> bool:
+        """Whether the column holds text."""
+        return self.type.startswith("VARCHAR")
+
+
+def starter(source: str) -> str:
+    """Write the TOML of a starter spec for a source."""
+    raw = open_source([source])
+    try:
+        facts = [_facts(raw, name, kind) for name, kind in raw.columns]
+        unit = next((f for f in facts if UNIT.search(f.name) and f.unique), None)
+        lines = [
+            "# A starter spec: every role and domain below is a GUESS. Read each line.",
+            "# Domains must list what is possible, not what occurs in this table.",
+            "",
+            "[release]",
+            'table  = "published"                    # the name that analysts will use',
+            f"source = {_toml(source)}",
+        ]
+        if unit is not None:
+            lines.append(f"unit   = {_toml(unit.name)}    # GUESS: who a row belongs to; dropped")
+        else:
+            lines.append('unit   = "row"                          # GUESS: one row a person')
+        lines.append(
+            '# key  = "publisher.key"                 # from: privsql key new publisher.key'
+        )
+        for fact in facts:
+            lines += ["", f"[columns.{_toml(fact.name)}]", *_column(fact, raw, fact is unit)]
+        lines += [
+            "",
+            "[groups]",
+            'merge = "chi2"                          # or "none"',
+            "",
+            "[policy]",
+            'personal_groups = "refuse"              # refuse | flag | allow',
+        ]
+        return "\n".join(lines) + "\n"
+    finally:
+        raw.close()
+
+
+def _facts(raw: Source, name: str, kind: str) -> Facts:
+    column = ColumnExpression(name)
+    wanted = [
+        FunctionExpression("count").alias("n"),
+        FunctionExpression("approx_count_distinct", column).alias("d"),
+        FunctionExpression("count", column).alias("k"),
+    ]
+    ordered = not kind.startswith(("STRUCT", "MAP", "BLOB")) and "[" not in kind
+    if ordered:
+        wanted += [FunctionExpression("min", column), FunctionExpression("max", column)]
+    with readable():
+        row = raw.relation.aggregate(wanted).fetchall()[0]
+    low, high = row[3:] if ordered else (None, None)
+    distinct = _exactly(raw.relation, column) if row[1] <= 2 * LISTED else row[1]
+    return Facts(name, kind, row[0], distinct, row[0] - row[2], low, high)
+
+
+def _exactly(relation: duckdb.DuckDBPyRelation, column: duckdb.Expression) -> int:
+    with readable():
+        return len(relation.select(column).distinct().fetchall())
+
+
+def _column(fact: Facts, raw: Source, is_unit: bool) -> list[str]:
+    if is_unit:
+        return ['role = "drop"                           # the unit: it never leaves']
+    if IDENTIFIES.search(fact.name) or (fact.text and fact.unique):
+        why = "its name identifies people" if IDENTIFIES.search(fact.name) else "unique text"
+        return [f'role = "drop"                           # GUESS: {why}']
+    if SENSITIVE.search(fact.name):
+        return [
+            'role = "sensitive"                      # GUESS by its name',
+            *_sensitive(fact, raw),
+        ]
+    lines = ['role = "public"                         # GUESS: is it really known to others?']
+    if not fact.text and fact.distinct > LISTED:
+        lines.append("grouping = false                        # GUESS: a measure, not a trait")
+    return lines
+
+
+def _sensitive(fact: Facts, raw: Source) -> list[str]:
+    lines = ['mechanism = "uniform"', "retention = 0.2"]
+    nullable = fact.nulls > 0
+    if fact.text or fact.type == "BOOLEAN" or fact.distinct <= 20:
+        if fact.distinct > LISTED:
+            return [*lines, 'domain = "observed"                     # GUESS: too many to list']
+        values = [v for v in raw.distinct(fact.name).to_pylist() if v is not None]
+        listed = f"[{', '.join(_toml(value) for value in values)}]"
+        note = "# GUESS: as observed; add what is possible"
+        if nullable:
+            return [*lines, f"domain = {{ values = {listed}, nullable = true }}  {note}"]
+        return [*lines, f"domain = {listed}  {note}"]
+    step = {"DATE": '"1 day"', "TIMESTAMP": '"1 hour"'}.get(fact.type, "1")
+    low, high = _bounds(fact)
+    extra = ", nullable = true" if nullable else ""
+    grid = f"{{ lower = {_toml(low)}, upper = {_toml(high)}, step = {step}{extra} }}"
+    return [*lines, f"domain = {grid}  # GUESS: the observed range; widen it to what is possible"]
+
+
+def _bounds(fact: Facts) -> tuple[Any, ...]:
+    """Observed bounds, outwards to whole numbers or hours."""
+    low, high = fact.low, fact.high
+    if isinstance(low, float | Decimal):
+        return int(low // 1), int(-(-high // 1))
+    if isinstance(low, datetime):
+        return tuple(end.replace(minute=0, second=0, microsecond=0) for end in (low, high))
+    return low, high
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, int | float | Decimal):
+        return str(value)
+    return json.dumps(str(value), ensure_ascii=False)

@@ -1,0 +1,246 @@
+"""The manifest: everything that the public may know of a release, and nothing else.
+
+It is one JSON document inside the release.  What may stand in it is decided here, field by
+field, and ``docs/manifest.md`` says of each field why it is safe to publish; a test holds
+the two together.  There is no seed, no raw count, no rate that depends on raw frequencies.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from privsql.channels import Channel, Domain, channel_from_dict, domain_from_dict
+from privsql.errors import DomainError, Error, IntegrityError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+FORMAT = 1
+
+D = TypeVar("D", bound="DataclassInstance")
+
+
+@dataclass(frozen=True)
+class PublicColumn:
+    """A column that is published as it was."""
+
+    name: str
+    type: str
+    grouping: bool = True
+
+
+@dataclass(frozen=True)
+class SensitiveColumn:
+    """A column that was perturbed: what it can hold, how, and what one value gives away."""
+
+    name: str
+    type: str
+    mechanism: str
+    domain: Domain
+    channel: Channel
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What the release promises, in figures and in words."""
+
+    unit: str  # "row" or "person"
+    epsilon: float  # of all columns of all publications together; infinite where none holds
+    publications: int
+    memory: bool  # draws repeat when the same unit is published again
+    raw: tuple[str, ...] = ()  # what depended on raw data beyond the perturbed values
+    seeded: bool = False  # drawn from a seed that may be known: for tests only
+
+    def statement(self) -> str:
+        """The promise as a person reads it.
+
+        >>> print(Privacy("person", 2.5, 1, True).statement())
+        Each person's published values together are 2.5-locally differentially private, over 1
+        publication; publishing the same person again repeats the same draws.
+        """
+        who = "person" if self.unit == "person" else "row (taken for one person)"
+        if self.seeded:
+            return "UNSAFE: drawn from a seed, for tests only.  Nothing is promised."
+        if self.raw:
+            return f"No epsilon for this release: {'; '.join(self.raw)}."
+        if math.isinf(self.epsilon):
+            return "No epsilon for this release: some values are published as they are."
+        times = f"{self.publications} publication{'s' * (self.publications != 1)}"
+        again = (
+            "publishing the same person again repeats the same draws"
+            if self.memory
+            else "a one-off: publishing the same people again would add to it"
+        )
+        return (
+            f"Each {who}'s published values together are {self.epsilon:.4g}-locally"
+            f" differentially private, over {times}; {again}."
+        )
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How personal groups were made from the public columns."""
+
+    merge: str
+    significance: float
+    source: str
+    df: str
+    minimum: int
+    columns: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Reconstruction privacy: parameters of SPS."""
+
+    relative_error: float
+    probability: float
+    cap: str
+    scaling: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What may be answered."""
+
+    personal_groups: str = "refuse"
+    min_rows: int = 10
+    differences: str = "check"
+    rows: str = "deny"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that a reader needs to reconstruct, and all that the public may know."""
+
+    release: str  # a random name of this release
+    software: str
+    created: str  # the day
+    table: str
+    public: tuple[PublicColumn, ...]
+    sensitive: tuple[SensitiveColumn, ...]
+    rows: int  # as stored
+    grouped: bool
+    weighted: bool
+    multiplicity: bool
+    privacy: Privacy
+    groups: Groups
+    protection: Protection | None
+    policy: Policy
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """Write the document; infinite figures are null."""
+        document = {
+            "format": self.format,
+            "release": self.release,
+            "software": self.software,
+            "created": self.created,
+            "table": self.table,
+            "public": [asdict(column) for column in self.public],
+            "sensitive": [
+                {
+                    "name": column.name,
+                    "type": column.type,
+                    "mechanism": column.mechanism,
+                    "domain": column.domain.to_dict(),
+                    "channel": column.channel.to_dict(),
+                    "epsilon": _number(column.epsilon),
+                }
+                for column in self.sensitive
+            ],
+            "rows": self.rows,
+            "grouped": self.grouped,
+            "weighted": self.weighted,
+            "multiplicity": self.multiplicity,
+            "privacy": asdict(self.privacy) | {"epsilon": _number(self.privacy.epsilon)},
+            "groups": asdict(self.groups),
+            "protection": None if self.protection is None else asdict(self.protection),
+            "policy": asdict(self.policy),
+        }
+        return json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read the document back, refusing what is damaged or of another version."""
+        try:
+            data = json.loads(text)
+        except ValueError:
+            raise IntegrityError("the manifest of the release is damaged") from None
+        if not isinstance(data, dict) or not isinstance(data.get("format"), int):
+            raise IntegrityError("the manifest of the release is damaged")
+        if data["format"] != FORMAT:
+            raise IntegrityError(
+                f"the release has format {data['format']}, this privsql reads format {FORMAT}",
+                hint="use the version of privsql that made it, or publish it again",
+            )
+        try:
+            return cls(
+                release=data["release"],
+                software=data["software"],
+                created=data["created"],
+                table=data["table"],
+                public=tuple(_read(PublicColumn, each) for each in data["public"]),
+                sensitive=tuple(_sensitive(each) for each in data["sensitive"]),
+                rows=data["rows"],
+                grouped=data["grouped"],
+                weighted=data["weighted"],
+                multiplicity=data["multiplicity"],
+                privacy=_read(
+                    Privacy,
+                    data["privacy"]
+                    | {
+                        "epsilon": _figure(data["privacy"]["epsilon"]),
+                        "raw": tuple(data["privacy"]["raw"]),
+                    },
+                ),
+                groups=_read(
+                    Groups, data["groups"] | {"columns": tuple(data["groups"]["columns"])}
+                ),
+                protection=None
+                if data["protection"] is None
+                else _read(Protection, data["protection"]),
+                policy=_read(Policy, data["policy"]),
+            )
+        except (KeyError, TypeError, Error):
+            raise IntegrityError("the manifest of the release is damaged") from None
+
+    def column(self, name: str) -> PublicColumn | SensitiveColumn:
+        """Return the column of this name, as SQL finds it: the case does not matter."""
+        columns: list[PublicColumn | SensitiveColumn] = [*self.public, *self.sensitive]
+        for column in columns:
+            if column.name.casefold() == name.casefold():
+                return column
+        raise DomainError(f"the release has no column {name!r}")
+
+
+def _sensitive(data: Mapping[str, Any]) -> SensitiveColumn:
+    return SensitiveColumn(
+        name=data["name"],
+        type=data["type"],
+        mechanism=data["mechanism"],
+        domain=domain_from_dict(data["domain"]),
+        channel=channel_from_dict(data["channel"]),
+        epsilon=_figure(data["epsilon"]),
+    )
+
+
+def _read(kind: type[D], data: Mapping[str, Any]) -> D:
+    if set(data) != {field.name for field in fields(kind)}:
+        raise KeyError
+    return kind(**data)
+
+
+def _number(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+def _figure(value: float | None) -> float:
+    return math.inf if value is None else float(value)

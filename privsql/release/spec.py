@@ -1,0 +1,398 @@
+r"""The spec: what the publisher wants, read from TOML and checked before any row is read.
+
+>>> spec = parse_spec('''
+... [release]
+... table = "patients"
+... [columns.name]
+... role = "drop"
+... [columns.job]
+... role = "public"
+... [columns.disease]
+... role = "sensitive"
+... mechanism = "uniform"
+... epsilon = 1
+... domain = ["flu", "hiv", "none"]
+... ''')
+>>> [column.name for column in spec.sensitive], spec.column("disease").conversion
+(['disease'], 'epsilon = 1 over 3 values is retention 0.364')
+
+Everything that is wrong is said at once, each mistake with its place:
+
+>>> parse_spec('''[release]
+... [columns.age]
+... role = "sensitiv"
+... ''')
+Traceback (most recent call last):
+privsql.release.reading.SpecError: ERROR 42601 [spec]: 2 mistakes in spec.toml
+spec.toml:1 [release]: needs table, the name of the published table (such as table = "patients")
+spec.toml:3 [columns.age] role: must be one of "drop", "public", "sensitive", not "sensitiv"
+    (did you mean "sensitive"?)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from privsql.channels import Domain
+from privsql.errors import OperationalError, ProgrammingError
+from privsql.release.columns import (
+    MECHANISM_KEYS,
+    SENSITIVE_KEYS,
+    ColumnSpec,
+    FineGrainSpec,
+    read_sensitive,
+    settled,
+)
+from privsql.release.names import RESERVED
+from privsql.release.reading import (
+    SHOWN,
+    Mistake,
+    Report,
+    Section,
+    SpecError,
+    did_you_mean,
+    folded,
+    listed,
+    opened,
+    place_of,
+    quoted,
+)
+
+__all__ = [
+    "ColumnSpec",
+    "FineGrainSpec",
+    "GroupsSpec",
+    "Mistake",
+    "PolicySpec",
+    "ProtectSpec",
+    "Spec",
+    "SpecError",
+    "check_source_columns",
+    "parse_spec",
+    "read_spec",
+    "with_domain",
+]
+
+ROLES = ("drop", "public", "sensitive")
+COLUMN_KEYS = ("role", "grouping", *SENSITIVE_KEYS, *MECHANISM_KEYS)
+TABLES = {
+    "release": ("table", "source", "source_table", "unit", "key", "join", "sources"),
+    "columns": (),
+    "groups": ("merge", "significance", "from", "df", "minimum"),
+    "protect": ("reconstruction",),
+    "policy": ("personal_groups", "min_rows", "differences", "rows"),
+}
+PROTECT_KEYS = ("lambda", "delta", "cap", "scaling", "from")
+
+# Mechanisms whose trials are independent, as the cap of [protect.reconstruction] needs them.
+INDEPENDENT = ("uniform", "replace", "finegrain", "matrix")
+
+
+@dataclass(frozen=True)
+class GroupsSpec:
+    """How public values merge into generalised personal groups (RECON 3.4)."""
+
+    merge: str = "chi2"  # or "none"
+    significance: float = 0.05
+    source: str = "published"  # or "raw", which costs the release its epsilon
+    df: str = "m-1"  # or "m", as the paper's text has it
+    minimum: int = 0  # values rarer than this never link others
+
+
+@dataclass(frozen=True)
+class ProtectSpec:
+    """Reconstruction privacy: lambda and delta, and how groups are cut to it (RECON 5)."""
+
+    relative_error: float
+    probability: float
+    cap: str = "grid"  # or "one", or "exact"
+    scaling: str = "weight"  # or "duplicate"
+    source: str = "published"  # or "raw"
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """What may be answered from the release."""
+
+    personal_groups: str = "refuse"  # or "flag", or "allow"
+    min_rows: int = 10
+    differences: str = "check"  # or "ignore"
+    rows: str = "deny"  # or "allow"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What the publisher wants of one release."""
+
+    table: str
+    source: tuple[str, ...] = ()  # paths or globs, "file.duckdb::table"; may come later
+    unit: str = "row"
+    key: str | None = None
+    columns: tuple[ColumnSpec, ...] = ()
+    groups: GroupsSpec = GroupsSpec()
+    protect: ProtectSpec | None = None
+    policy: PolicySpec = PolicySpec()
+    join: str | None = None
+    sources_joined: tuple[tuple[str, ...], ...] = ()  # the parts that ``join`` puts side by side
+    name: str = field(default="spec.toml", compare=False)
+
+    @property
+    def sensitive(self) -> tuple[ColumnSpec, ...]:
+        """The columns that are perturbed."""
+        return tuple(column for column in self.columns if column.role == "sensitive")
+
+    @property
+    def public(self) -> tuple[ColumnSpec, ...]:
+        """The columns that are published as they are."""
+        return tuple(column for column in self.columns if column.role == "public")
+
+    @property
+    def dropped(self) -> tuple[ColumnSpec, ...]:
+        """The columns that never leave, unit and join key included."""
+        return tuple(column for column in self.columns if column.role == "drop")
+
+    def column(self, name: str) -> ColumnSpec:
+        """The column of this name, in whatever case, as in SQL."""
+        for column in self.columns:
+            if folded(column.name) == folded(name):
+                return column
+        near = did_you_mean(name, [column.name for column in self.columns])
+        raise ProgrammingError(f"the spec has no column {quoted(name)}", hint=near)
+
+
+def read_spec(path: str | os.PathLike[str]) -> Spec:
+    """Read a spec from a file."""
+    name = os.fspath(path)
+    try:
+        text = Path(name).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        mistake = Mistake("", line, "is not UTF-8", "save the file as UTF-8")
+        raise SpecError([mistake], name=Path(name).name) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise OperationalError(
+            f"the spec {quoted(name)} cannot be read: {reason}",
+            hint="privsql init SOURCE -o spec.toml writes one to start from",
+        ) from None
+    return parse_spec(text, name=Path(name).name)
+
+
+def parse_spec(text: str, *, name: str = "spec.toml") -> Spec:
+    """Read a spec from its text; raises ``SpecError`` with all mistakes at once."""
+    report, top = opened(text, name)
+    homes = {key: f"[{table}]" for table, keys in TABLES.items() for key in keys}
+    top.unknown(tuple(TABLES), homes)
+    columns = _read_columns(top)
+    groups = _read_groups(top)
+    protect = _read_protect(top)
+    if protect is not None:
+        for column in columns:
+            if column.mechanism and column.mechanism not in INDEPENDENT:
+                what = "does not go with [protect.reconstruction], which needs independent rows"
+                place = ("columns", column.name)
+                report.add(place, "mechanism", what, f"use one of {listed(INDEPENDENT)}")
+    policy = _read_policy(top, default="flag" if protect is not None else "refuse")
+    spec = Spec("", columns=columns, groups=groups, protect=protect, policy=policy, name=name)
+    spec = _read_release(top, spec)
+    report.raise_if_any()
+    return spec
+
+
+def with_domain(column: ColumnSpec, domain: Domain, *, name: str = "spec.toml") -> ColumnSpec:
+    """Complete a column whose domain was observed; raises ``SpecError`` if it cannot be.
+
+    >>> from privsql.channels import Categorical
+    >>> wanted = ColumnSpec("a", "sensitive", mechanism="uniform", wanted_epsilon=1.0)
+    >>> with_domain(wanted, Categorical(("x", "y", "z"))).conversion
+    'epsilon = 1 over 3 values is retention 0.364'
+    """
+    path = ("columns", column.name)
+    report = Report(name, {path: column.line} if column.line else {})
+    known = replace(column, domain=domain, nullable=domain.nullable)
+    done = settled(known, Section(report, path, {}).wrong)
+    report.raise_if_any()
+    return done
+
+
+def check_source_columns(spec: Spec, names: Sequence[str]) -> None:
+    """Refuse a spec that misses a column of the source, or names one that is not there."""
+    known = {folded(column.name) for column in spec.columns}
+    there = {folded(name) for name in names}
+    missing = [name for name in names if folded(name) not in known]
+    mistakes: list[Mistake] = []
+    for column in spec.columns:
+        if folded(column.name) in there:
+            continue
+        place = place_of(("columns", column.name))
+        for key, value in (("unit", spec.unit), ("join", spec.join)):
+            if folded(column.name) == folded(value or ""):
+                place = place_of(("release",), key)
+        near = did_you_mean(column.name, missing or names) if len(mistakes) < SHOWN else None
+        what = f"the source has no column {quoted(column.name)}"
+        mistakes.append(Mistake(place, column.line, what, near))
+    for name in missing:
+        place = place_of(("columns", name))
+        hint = f"add {place} with role = {' or '.join(map(quoted, ROLES))}"
+        mistakes.append(Mistake(place, None, "this column of the source has no role", hint))
+    if mistakes:
+        raise SpecError(mistakes, name=spec.name)
+
+
+def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
+    section = top.table("columns", "one table a column: [columns.age]")
+    if section is None:
+        if "columns" not in top:
+            top.wrong(None, "there is no column", "name each one: [columns.age]")
+        return ()
+    columns: list[ColumnSpec] = []
+    seen: dict[str, str] = {}
+    for name in section.data:
+        twin = seen.setdefault(folded(name), name)
+        if not name.strip() or "\0" in name or folded(name).startswith(RESERVED):
+            what = f"a column needs a name, and none that begins with {RESERVED}"
+            section.report.add((*section.path, name), None, what)
+        if twin != name:
+            what = f"is {quoted(twin)} again: names that differ only in case are the same in SQL"
+            section.report.add((*section.path, name), None, what)
+        table = section.table(name, f"[columns.{name}] and below it role = ...")
+        if table is not None:
+            columns.append(_read_column(table, name))
+    # A role that is wrong may have been meant to be that.
+    if all(column.role in ("drop", "public") for column in columns):
+        what = "no column is sensitive, so nothing would be perturbed"
+        section.wrong(None, what, 'give one of them role = "sensitive"')
+    return tuple(columns)
+
+
+def _read_column(section: Section, name: str) -> ColumnSpec:
+    section.unknown(COLUMN_KEYS)
+    if "role" not in section:
+        section.wrong(None, "needs a role", f"one of {listed(ROLES)}")
+    role = section.choice("role", ROLES, "")
+    private = [key for key in (*SENSITIVE_KEYS, *MECHANISM_KEYS) if key in section]
+    if role in ("drop", "public"):
+        hint = 'take it out, or write role = "sensitive" if the column is to be perturbed'
+        for key in private:
+            section.wrong(key, f"belongs to a sensitive column, and this one is {role}", hint)
+    if role in ("drop", "sensitive") and "grouping" in section:
+        section.wrong("grouping", f"belongs to a public column, and this one is {role}")
+    if role == "sensitive" or (private and not role):  # find its other mistakes as well
+        return read_sensitive(section, name)
+    grouping = section.flag("grouping", default=True)
+    return ColumnSpec(name, role, grouping, line=section.report.line(section.path))
+
+
+def _read_release(top: Section, spec: Spec) -> Spec:
+    release = top.table("release")
+    if release is None:
+        if "release" not in top:
+            top.wrong(None, "there is no [release]", 'write [release] and table = "patients"')
+        return spec
+    release.unknown(TABLES["release"])
+    table = release.text("table")
+    if "table" not in release:
+        what = "needs table, the name of the published table"
+        release.wrong(None, what, 'such as table = "patients"')
+    elif table and (not table.isidentifier() or folded(table).startswith(RESERVED)):
+        what = f"must be a name of letters, digits and _, and not begin with {RESERVED}"
+        release.wrong("table", what, 'such as "patients"')
+    source = _paths(release.data.get("source", []))
+    if "source" in release and not source:
+        release.wrong("source", "must be a path or a list of paths")
+    given = release.data.get("sources", [])
+    parts = tuple(map(_paths, given)) if isinstance(given, list) else ()
+    if "sources" in release and (len(parts) < 2 or not all(parts)):
+        hint = 'such as sources = [["a1.csv", "a2.csv"], ["b.csv"]]'
+        release.wrong("sources", "must list at least two parts, each a list of paths", hint)
+    inside = release.text("source_table")
+    if inside is not None:
+        if not source or any("::" in path for path in source):
+            hint = 'or write source = "file.duckdb::table"'
+            release.wrong("source_table", "needs a source that is the path of a DuckDB file", hint)
+        source = tuple(f"{path}::{inside}" for path in source)
+    unit, join = release.text("unit") or "row", release.text("join")
+    if ("join" in release) != ("sources" in release):
+        present, absent = ("join", "sources") if "join" in release else ("sources", "join")
+        release.wrong(present, f"needs {absent} beside it", "several files as one: source = [...]")
+    if "source" in release and "sources" in release:
+        release.wrong("sources", "source is given already", "give one of them")
+    columns = list(spec.columns)
+    for key, wanted in (("unit", unit if unit != "row" else None), ("join", join)):
+        named = [column for column in columns if folded(column.name) == folded(wanted or "")]
+        if wanted and not named:  # implied
+            columns.append(ColumnSpec(wanted, "drop", line=release.report.line(("release", key))))
+        elif wanted and named[0].role not in ("drop", ""):
+            what = f"{quoted(wanted)} identifies a person, and its role is {named[0].role}"
+            release.wrong(key, what, f'write role = "drop" in {place_of(("columns", wanted))}')
+    return replace(
+        spec,
+        table=table or "",
+        source=source,
+        unit=unit,
+        key=release.text("key"),
+        columns=tuple(columns),
+        join=join,
+        sources_joined=parts,
+    )
+
+
+def _paths(given: object) -> tuple[str, ...]:
+    """One path or a list of them; nothing if anything else is there."""
+    listed = given if isinstance(given, list) else [given]
+    paths = tuple(path for path in listed if isinstance(path, str) and path.strip("\0 "))
+    return paths if len(paths) == len(listed) else ()
+
+
+def _read_groups(top: Section) -> GroupsSpec:
+    section = top.table("groups")
+    if section is None:
+        return GroupsSpec()
+    section.unknown(TABLES["groups"])
+    significance = section.share("significance")
+    return GroupsSpec(
+        merge=section.choice("merge", ("chi2", "none"), "chi2"),
+        significance=significance or GroupsSpec.significance,
+        source=section.choice("from", ("published", "raw"), "published"),
+        df=section.choice("df", ("m-1", "m"), "m-1"),
+        minimum=section.whole("minimum", 0, 0),
+    )
+
+
+def _read_protect(top: Section) -> ProtectSpec | None:
+    outer = top.table("protect")
+    if outer is None:
+        return None
+    outer.unknown(TABLES["protect"], dict.fromkeys(PROTECT_KEYS, "[protect.reconstruction]"))
+    section = outer.table("reconstruction")
+    if section is None:
+        if "reconstruction" not in outer:
+            outer.wrong(None, "holds nothing", "write [protect.reconstruction]")
+        return None
+    section.unknown(PROTECT_KEYS)
+    for key in ("lambda", "delta"):
+        if key not in section:
+            section.wrong(None, f"needs {key}", f"such as {key} = 0.3")
+    return ProtectSpec(
+        section.number("lambda", lambda x: x > 0, "must be a number above 0") or 0.0,
+        section.share("delta") or 0.0,
+        cap=section.choice("cap", ("grid", "one", "exact"), "grid"),
+        scaling=section.choice("scaling", ("weight", "duplicate"), "weight"),
+        source=section.choice("from", ("published", "raw"), "published"),
+    )
+
+
+def _read_policy(top: Section, *, default: str) -> PolicySpec:
+    section = top.table("policy")
+    if section is None:
+        return PolicySpec(personal_groups=default)
+    section.unknown(TABLES["policy"])
+    return PolicySpec(
+        personal_groups=section.choice("personal_groups", ("refuse", "flag", "allow"), default),
+        min_rows=section.whole("min_rows", 0, 10),
+        differences=section.choice("differences", ("check", "ignore"), "check"),
+        rows=section.choice("rows", ("deny", "allow"), "deny"),
+    )

@@ -1,0 +1,78 @@
+"""The census table of the papers, published (where the shared data is at hand)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import privsql
+from privsql.publish.keys import new_key
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "adult_45222.parquet"
+
+pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the shared data is not at hand")
+
+SPEC = """
+[release]
+table = "adult"
+{key}
+[columns.education]
+role = "public"
+[columns.occupation]
+role = "public"
+[columns.race]
+role = "public"
+[columns.sex]
+role = "public"
+[columns.income]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.5
+domain = ["<=50K", ">50K"]
+[groups]
+from = "{source}"
+"""
+
+
+def publish(folder: Path, *, source: str = "published", key: str = "", out="a.duckdb", **options):
+    raw = folder / "adult.parquet"
+    if not raw.exists():
+        with duckdb.connect() as con:
+            con.execute("CREATE VIEW v AS SELECT education, occupation, race, sex, income FROM"
+                        " read_parquet('" + str(DATA) + "')")  # fmt: skip
+            con.table("v").to_parquet(str(raw))
+    (folder / "spec.toml").write_text(SPEC.format(source=source, key=key))
+    return privsql.publish(str(raw), folder / out, spec=folder / "spec.toml", **options)
+
+
+def test_raw_frequencies_merge_as_in_the_paper(tmp_path):
+    report = publish(tmp_path, source="raw", seed=1)
+    release = privsql.release.open(tmp_path / "a.duckdb")
+    with release.connection() as con:
+        sizes = [
+            con.execute(f'SELECT count(DISTINCT label) FROM privsql."values of {name}"').fetchone()[
+                0
+            ]
+            for name in ("education", "occupation", "race", "sex")
+        ]
+        groups = con.execute("SELECT count(DISTINCT privsql_group) FROM privsql.tuples").fetchone()[
+            0
+        ]
+    assert sizes == [7, 4, 2, 2]
+    assert groups == report.manifest.groups.count == 89
+    assert any("Armed-Forces" in warning for warning in report.warnings)
+    assert report.manifest.privacy.raw == ("public values were merged by raw frequencies",)
+
+
+def test_one_key_publishes_the_same_values_twice(tmp_path):
+    new_key(tmp_path / "p.key")
+    tables = []
+    for out in ("a.duckdb", "b.duckdb"):
+        report = publish(tmp_path, key='key = "p.key"', out=out)
+        with privsql.release.open(tmp_path / out).connection() as con:
+            tables.append(con.execute("SELECT * FROM adult").fetchall())
+    assert tables[0] == tables[1]
+    assert report.manifest.privacy.publications == 2
+    assert report.manifest.multiplicity

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privsql.channels import FineGrain, Matrix, Replace, Uniform
+from privsql.errors import ChannelError, DataError
+from privsql.publish import sps
+from tests.strategies import seeds
+
+ASKED = {"relative_error": 0.3, "probability": 0.3}
+
+
+def uniform(codes, channel, rng):
+    kept = rng.random(len(codes)) < channel.retention
+    return np.where(kept, codes, rng.integers(channel.size, size=len(codes)))
+
+
+def test_formula():
+    # -2 (.9*.5 + .5/2) ln .3 / (.3*.5*.9)^2, by hand
+    assert sps.largest_group(0.9, 0.5, 2, 0.3, 0.3) == pytest.approx(92.4867, abs=1e-3)
+    f = np.array([[0.1, 0.5], [0.9, 1.0]])
+    found = sps.largest_group(f, 0.2, 10, 0.1, 0.05)
+    assert found.shape == f.shape
+    np.testing.assert_allclose(found, -2 * (f * 0.2 + 0.08) * np.log(0.05) / (0.02 * f) ** 2)
+    assert (np.diff(found.ravel()) < 0).all()
+
+
+def test_range_of_the_formula():
+    limit = 1 + 0.5 / (2 * 0.5 * 0.8)
+    assert np.isfinite(sps.largest_group(0.8, 0.5, 2, limit - 1e-9, 0.3))
+    assert sps.largest_group(0.8, 0.5, 2, limit + 1e-9, 0.3) == np.inf
+    assert sps.largest_group(0.0, 0.5, 2, 0.3, 0.3) == np.inf
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        Uniform(0.3, 6),
+        Replace(0.4, [0.1, 0.2, 0.3, 0.4]),
+        FineGrain([0.1, 0.3, 0.5]),
+        Matrix([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.05, 0.05, 0.9]]),
+    ],
+)
+def test_chances_are_those_of_the_matrix(channel):
+    kept, false = sps.chances(channel)
+    others = channel.matrix + np.diag(np.full(channel.size, np.inf))
+    np.testing.assert_allclose(false, others.min(axis=0), atol=1e-12)
+    np.testing.assert_allclose(kept, channel.matrix.diagonal() - false, atol=1e-12)
+
+
+def test_chances_of_one_value():
+    assert sps.trials(1.0, *sps.chances(Uniform(0.5, 1)), 0.3, 0.3) == np.inf
+
+
+@given(f=st.floats(1e-6, 1))
+def test_grid_rounds_up(f):
+    level = float(sps.frequency_cap(f))
+    assert level in sps.GRID
+    assert f <= level
+    assert level == sps.GRID[0] or f > level / 2
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        Uniform(0.3, 5),
+        Replace(0.4, [0.1, 0.0, 0.5, 0.4]),
+        FineGrain([0, 0.3, 0.5, 0.2]),
+        FineGrain([0.1, 0.3, 0.5, 0.2]),
+        Matrix([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.05, 0.05, 0.9]]),
+    ],
+)
+@pytest.mark.parametrize("dense", [0, 1 << 23])
+def test_reconstructed_frequencies(channel, dense, monkeypatch):
+    monkeypatch.setattr(sps, "DENSE_CELLS", dense)
+    rng = np.random.default_rng(2)
+    table = rng.integers(0, 9, size=(4, channel.size))
+    table[2] = 0  # a group without rows
+    groups = np.repeat(np.arange(4), table.sum(axis=1))
+    values = np.concatenate([np.repeat(np.arange(channel.size), row) for row in table])
+    sizes = table.sum(axis=1)
+    group, value, share = sps._frequencies(groups, values, channel, sizes, "published")
+    found = np.zeros_like(table, dtype=float)
+    found[group, value] = share
+    exact = table @ np.linalg.inv(channel.matrix) / np.maximum(sizes, 1)[:, None]
+    np.testing.assert_allclose(found, np.clip(exact, 0, 1), atol=1e-9)
+
+
+def test_caps_by_hand():
+    groups = np.repeat([0, 2], [4, 10])
+    codes = np.array([0, 0, 0, 1] + [0, 1] * 5)
+    raw = sps.caps(groups, [codes], [Uniform(0.5, 2)], cap="exact", source="raw", **ASKED)
+    np.testing.assert_allclose(
+        raw, [sps.largest_group(0.75, 0.5, 2, 0.3, 0.3), np.inf,
+              sps.largest_group(0.5, 0.5, 2, 0.3, 0.3)]
+    )  # fmt: skip
+    # Published 3 of 4 is reconstructed as (3/4 - 1/4)/.5 = 1.
+    for cap in ("exact", "grid"):
+        found = sps.caps(groups, [codes], [Uniform(0.5, 2)], cap=cap, **ASKED)
+        assert found[0] == pytest.approx(float(sps.largest_group(1, 0.5, 2, 0.3, 0.3)))
+    one = sps.caps(groups, [codes], [Uniform(0.5, 2)], cap="one", **ASKED)
+    assert one[0] == one[2] == found[0]
+    assert one[1] == np.inf
+
+
+def test_smallest_over_columns_and_values():
+    rng = np.random.default_rng(3)
+    groups = rng.integers(0, 20, 5000)
+    columns = [rng.integers(0, 4, 5000), rng.integers(0, 3, 5000)]
+    channels = [Replace(0.5, [0.4, 0.3, 0.2, 0.1]), Uniform(0.7, 3)]
+    for cap in ("grid", "one", "exact"):
+        both = sps.caps(groups, columns, channels, cap=cap, **ASKED)
+        single = [
+            sps.caps(groups, [column], [channel], cap=cap, **ASKED)
+            for column, channel in zip(columns, channels, strict=True)
+        ]
+        np.testing.assert_array_equal(both, np.minimum(*single))
+    # On the grid every value is private, whichever the group holds: at most exact's cap.
+    grid = sps.caps(groups, columns, channels, **ASKED)
+    exact = sps.caps(groups, columns, channels, cap="exact", **ASKED)
+    assert (grid <= exact).all()
+    assert len(set(grid.tolist())) <= len(sps.GRID) * 2
+
+
+def test_a_million_values_need_no_matrix():
+    m, rng = 1_000_000, np.random.default_rng(4)
+    groups, codes = rng.integers(0, 50, 20_000), rng.integers(0, m, 20_000)
+    codes[groups == 7] = 3
+    found = sps.caps(groups, [codes], [Uniform(0.5, m)], **ASKED)
+    assert found[7] == sps.largest_group(1.0, 0.5, m, 0.3, 0.3)
+    assert found[8] == sps.largest_group(0.125, 0.5, m, 0.3, 0.3)
+
+
+def test_refusals():
+    one = (np.zeros(3, int), [np.zeros(3, int)], [Uniform(0.5, 2)])
+    for wrong in ({"relative_error": 1.0}, {"probability": 0}, {"cap": "none"}, {"source": "x"}):
+        with pytest.raises(ChannelError):
+            sps.caps(*one, **(ASKED | wrong))
+    with pytest.raises(DataError):
+        sps.sample(np.array([0, 1]), np.array([1.0]), np.random.default_rng(1))
+    with pytest.raises(DataError):
+        sps.sample(np.array([0]), np.array([np.nan]), np.random.default_rng(1))
+
+
+@given(seed=seeds)
+def test_sampled_groups(seed):
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 30, rng.integers(0, 3000))
+    sizes = np.where(rng.random(30) < 0.2, np.inf, rng.uniform(0.2, 150, 30))
+    keep, weight = sps.sample(groups, sizes, rng)
+    before, after = (np.bincount(groups[rows], minlength=30) for rows in (keep | True, keep))
+    capped = before > sizes
+    np.testing.assert_array_equal(after[capped], np.maximum(np.floor(sizes[capped]), 1))
+    np.testing.assert_array_equal(after[~capped], before[~capped])
+    assert (weight[~keep] == 0).all()
+    np.testing.assert_allclose(np.bincount(groups, weight, minlength=30), before, rtol=1e-12)
+    assert (weight[keep & ~capped[groups]] == 1).all()
+
+
+@pytest.mark.parametrize("numbers", ["skewed low", "skewed high", "ties"])
+def test_lowest_of_any_numbers(numbers):
+    # Numbers far from uniform miss the bracket and take the long way.
+    rng = np.random.default_rng(5)
+    given_numbers = {
+        "skewed low": rng.random(4000) * 1e-3,
+        "skewed high": 1 - rng.random(4000) * 1e-3,
+        "ties": np.full(4000, 0.5),
+    }[numbers]
+    groups, quotas = rng.integers(0, 3, 4000), np.array([100, 0, 5000])
+    keep = sps.lowest(groups, quotas, given_numbers)
+    counts = np.bincount(groups)
+    np.testing.assert_array_equal(np.bincount(groups[keep], minlength=3), [100, 0, counts[2]])
+    limit = np.sort(given_numbers[groups == 0])[99]
+    assert (given_numbers[keep & (groups == 0)] <= limit).all()
+
+
+def test_every_row_is_as_likely():
+    rng, runs = np.random.default_rng(6), 4000
+    groups = np.repeat([0, 1, 2], [40, 7, 5])
+    times = sum(sps.sample(groups, np.array([10.5, 3, 9]), rng)[0].astype(int)
+                for _ in range(runs))  # fmt: skip
+    np.testing.assert_array_equal(times[47:], runs)
+    for rows, share in ((slice(0, 40), 0.25), (slice(40, 47), 3 / 7)):
+        error = np.sqrt(runs * share * (1 - share))
+        assert np.abs(times[rows] - runs * share).max() < 4 * error
+
+
+def test_estimates_are_unbiased():
+    rng, channel = np.random.default_rng(7), Uniform(0.5, 4)
+    groups = np.repeat([0, 1, 2], [3000, 900, 40])
+    raw = rng.choice(4, len(groups), p=[0.6, 0.2, 0.15, 0.05])
+    public = rng.random(len(groups)) < 0.3  # a condition that cuts the groups
+    truth = np.bincount(raw[public], minlength=4)
+    inverse = channel.inverse(np.eye(4)).T
+    runs = []
+    for _ in range(1500):
+        published = uniform(raw, channel, rng)
+        sizes = sps.caps(groups, [published], [channel], **ASKED)
+        keep, weight = sps.sample(groups, sizes, rng)
+        assert (np.bincount(groups[keep]) <= np.maximum(sizes, 1)).all()
+        runs.append(np.bincount(published[public], weight[public], minlength=4) @ inverse)
+    error = np.std(runs, axis=0) / np.sqrt(len(runs))
+    assert (np.abs(np.mean(runs, axis=0) - truth) < 4 * error).all()
+
+
+@pytest.mark.parametrize("dense", [0, 1 << 23])
+def test_duplicates_keep_the_frequencies(dense, monkeypatch):
+    monkeypatch.setattr(sps, "DENSE_CELLS", dense)
+    rng, runs = np.random.default_rng(8), 1500
+    groups = np.repeat([0, 1], [500, 30])
+    raw = rng.choice(3, 530, p=[0.7, 0.2, 0.1])
+    counts, written = np.zeros(3), []
+    for _ in range(runs):
+        rows = sps.sample_duplicate(groups, raw, np.array([81.3, 90.0]), rng)
+        assert (np.diff(rows) >= 0).all()
+        assert set(range(500, 530)) <= set(rows.tolist())
+        first = rows[rows < 500]
+        distinct = np.unique(first)
+        assert abs(len(distinct) - 81.3) < 3
+        counts += np.bincount(raw[first], minlength=3)
+        written.append(len(first))
+    assert np.mean(written) == pytest.approx(500, abs=1)
+    np.testing.assert_allclose(counts / runs, np.bincount(raw[:500]), rtol=0.02)
+
+
+def test_duplicates_of_tiny_and_of_whole_groups():
+    rng = np.random.default_rng(9)
+    rows = sps.sample_duplicate(np.zeros(50, int), np.arange(50), np.array([1e-9]), rng)
+    assert len(rows) == 50
+    assert len(set(rows.tolist())) == 1
+    rows = sps.sample_duplicate(np.zeros(5, int), np.arange(5), np.array([5.0]), rng)
+    np.testing.assert_array_equal(rows, np.arange(5))
+
+
+def frequency_of(trials, channel):
+    """What an attacker does who knows the parameters: solve eq. 10 for f."""
+    p, u, a = channel.retention, (1 - channel.retention) / channel.size, -2 * np.log(0.3)
+    square = trials * (0.3 * p) ** 2
+    return (a * p + np.sqrt((a * p) ** 2 + 4 * square * a * u)) / (2 * square)
+
+
+def largest_shares(groups, published, weights, channel):
+    cells = np.bincount(groups * channel.size + published, weights).reshape(-1, channel.size)
+    shares = channel.inverse(cells / cells.sum(axis=1, keepdims=True))  # T is symmetric
+    return np.clip(shares.max(axis=1), 1 / channel.size, 1)
+
+
+@pytest.mark.parametrize(("m", "lowest"), [(2, 0.5), (10, 0.15)])
+def test_duplication_gives_f_away_and_weights_do_not(m, lowest):
+    """Section 9.1: the number of trials of a group is visible, and s_g is a function of f."""
+    rng, channel, count = np.random.default_rng(10), Uniform(0.5, m), 400
+    f = rng.uniform(lowest, 0.95, count)
+    sizes = rng.integers(3000, 6000, count)
+    groups = np.repeat(np.arange(count), sizes)
+    common = rng.random(len(groups)) < f[groups]
+    raw = np.where(common, 0, rng.integers(1, m, len(groups)))
+    f = np.bincount(groups, raw == 0) / sizes
+
+    def hits(guess):
+        return np.mean(np.abs(guess / f - 1) < 0.05)
+
+    # The paper: exact caps from raw values, one draw a sampled row, copies.
+    s = sps.caps(groups, [raw], [channel], cap="exact", source="raw", **ASKED)
+    rows = sps.sample_duplicate(groups, raw, s, rng)
+    distinct = np.unique(rows)
+    published = uniform(raw, channel, rng)
+    trials = np.bincount(groups[distinct])
+    attack = hits(frequency_of(trials, channel))
+    honest = hits(largest_shares(groups[rows], published[rows], None, channel))
+    assert attack > 0.85
+    assert attack > honest + 0.3
+
+    # Ours: the same attacker sees rows and weights.
+    s = sps.caps(groups, [published], [channel], **ASKED)
+    keep, weight = sps.sample(groups, s, rng)
+    trials = np.bincount(groups[keep])
+    fair = largest_shares(groups[keep], published[keep], weight[keep], channel)
+    assert len(set(trials.tolist())) <= len(sps.GRID)
+    level = frequency_of(trials, channel)
+    assert hits(level) <= hits(fair)
+    # Nor does the public level help the honest estimate by much.
+    level = sps.frequency_cap(level * 0.99)
+    assert hits(np.clip(fair, level / 2, level)) <= hits(fair) + 0.05
