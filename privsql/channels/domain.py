@@ -164,10 +164,10 @@ class Domain(ABC):
             array = array.astype(np.int64)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise DomainError("codes are a list of integers")
-        wrong = int(((array < 0) | (array >= self.size)).sum())
-        if wrong:
+        if array.size and not 0 <= array.min() <= array.max() < self.size:
+            wrong = int(((array < 0) | (array >= self.size)).sum())
             raise DomainError(f"{wrong} of {array.size} codes are not in 0 to {self.size - 1}")
-        return self._decode(array.astype(np.int64))
+        return self._decode(array.astype(np.int64, copy=False))
 
     @abstractmethod
     def _decode(self, codes: Codes) -> pa.Array[Any]:

@@ -339,8 +339,9 @@ class Grid(Domain):
         return np.array([known.get(value, OUTSIDE) for value in values], dtype=np.int64)
 
     def _decode(self, codes: Codes) -> pa.Array[Any]:
-        null = codes == self.points
-        units = self.origin + np.where(null, 0, codes) * self.stride
+        null = codes == self.points if self.nullable else None
+        at = codes if null is None else np.where(null, 0, codes)
+        units = self.origin + (at * self.stride if self.stride > 1 else at)
         if self.kind == "real":
             # Two exact doubles: their quotient is the double nearest to the point.
             return pa.array(units / 10.0**self.scale, pa.float64(), mask=null)
@@ -348,7 +349,7 @@ class Grid(Domain):
             return pa.array(units.astype(np.int32), pa.int32(), mask=null).cast(pa.date32())
         if self.kind == "decimal":
             words = np.stack([units, units >> 63], axis=1)
-            valid = pa.array(~null).buffers()[1]
+            valid = None if null is None else pa.array(~null).buffers()[1]
             buffers = [valid, pa.py_buffer(words.tobytes())]
             return pa.Array.from_buffers(self.arrow_type, len(codes), buffers)
         return pa.array(units, pa.int64(), mask=null).cast(self.arrow_type)

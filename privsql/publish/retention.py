@@ -70,7 +70,7 @@ class Sampler:
         self.channel = channel
         self.digest = digest(channel, domain)
         # One chance of keeping for all values, or one for each of them.
-        self._retention = np.float64(0)
+        self._threshold = np.uint64(0)
         self._retentions: NDArray[np.float64] | None = None
         self._table: Words = np.empty(0, dtype=np.uint64)
         if isinstance(channel, Matrix):
@@ -80,7 +80,7 @@ class Sampler:
         elif isinstance(channel, FineGrain):
             self._retentions = channel.retentions
         elif isinstance(channel, (Uniform, Replace)):
-            self._retention = np.float64(channel.retention)
+            self._threshold = np.uint64(math.ceil(channel.retention * 2**53))
         if isinstance(channel, Replace):
             self._table = cumulative(channel.replacing)
 
@@ -93,8 +93,8 @@ class Sampler:
         codes = np.asarray(codes, dtype=np.int64)
         if codes.ndim != 1 or units.shape != (len(codes), 2):
             raise InterfaceError("perturbing needs one unit of two words for each value")
-        outside = int(((codes < 0) | (codes >= self.channel.size)).sum())
-        if outside:
+        if len(codes) and not 0 <= codes.min() <= codes.max() < self.channel.size:
+            outside = int(((codes < 0) | (codes >= self.channel.size)).sum())
             raise DataError(f"{outside} values lie outside of the domain of {column!r}")
         # SQL does not tell Age from age, so a new spelling must not bring new draws.
         label = f"{column.casefold()}\x1f{self.digest}"
@@ -108,8 +108,11 @@ class Sampler:
         words = randomness.words(units, label, codes)
         if self._table.ndim == 2:
             return inverse_rows(self._table, codes, words[:, 0])
-        chance = self._retention if self._retentions is None else self._retentions[codes]
-        kept = uniform(words[:, 0]) < chance
+        if self._retentions is None:
+            # uniform(w) < p, without a float for each word.
+            kept = words[:, 0] >> np.uint64(11) < self._threshold
+        else:
+            kept = uniform(words[:, 0]) < self._retentions[codes]
         if len(self._table):
             wanted = words[:, 1] >> np.uint64(64 - SCALE_BITS)
             return np.where(kept, codes, np.searchsorted(self._table, wanted, side="right"))

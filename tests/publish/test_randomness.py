@@ -17,6 +17,7 @@ from privsql.publish.randomness import (
     Randomness,
     Seeded,
     SystemSource,
+    _reduced,
     bounded,
     subkey,
     uniform,
@@ -216,10 +217,36 @@ class Fixed(Randomness):
 
 
 def test_exactly_the_words_beyond_the_last_whole_multiple_are_rejected():
-    # 2^64 = 6 * 3074457345618258602 + 4: the last four words are drawn again.
-    last = 2**64 - 5
+    # 2^64 = whole * size + 2^42: the last 2^42 words are drawn again.
+    size, last = 6 * 2**40, 2**64 - 2**42 - 1
+    assert 2**64 % size == 2**42
     source = Fixed([0, 5, last, last + 1, 2**64 - 1], [2**64 - 2, 4], [9])
-    assert bounded(source, row_units(0, 5), "age", codes(5), 6).tolist() == [0, 5, 5, 3, 4]
+    drawn = bounded(source, row_units(0, 5), "age", codes(5), size)
+    assert drawn.tolist() == [0, 5, size - 1, 9, 4]
+
+
+@pytest.mark.parametrize("size", [2, 3, 6, 100, 121, 65_537, 2**31 - 1])
+def test_small_sizes_leave_each_number_equally_many_words(size):
+    """Each number owns a run of upper halves; what is drawn again makes the runs equal."""
+    first = (
+        [-(-value * 2**32 // size) for value in range(size + 1)]
+        if size < 200
+        else [-(-value * 2**32 // size) for value in (*range(50), size // 2, size - 1, size)]
+    )
+    starts = np.array(first[:-1], dtype=np.uint64)
+    drawn, rejected = _reduced(starts << np.uint64(32), size)
+    values = [start * size // 2**32 for start in first[:-1]]
+    assert drawn.tolist() == values
+    again = np.isin(np.arange(len(starts)), rejected)
+    for value, start, lost in zip(values, first[:-1], again, strict=True):
+        length = -(-(value + 1) * 2**32 // size) - start
+        assert length - int(lost) == 2**32 // size
+    # Nothing but the first of a run is ever drawn again.
+    second = (starts + np.uint64(1)) << np.uint64(32)
+    low = (starts.astype(object) + 1) * size % 2**32
+    assert set(_reduced(second, size)[1].tolist()) == {
+        i for i, rest in enumerate(low) if rest < 2**32 % size
+    }
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**63 + 1])
