@@ -6,9 +6,14 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from duckdb import ColumnExpression
 
 import privsql
+from privsql.channels import Categorical, Uniform
 from privsql.publish.keys import new_key
+from privsql.publish.randomness import Keyed, SystemSource
+from privsql.publish.retention import perturb
+from privsql.publish.units import row_units
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "adult_45222.parquet"
 
@@ -76,3 +81,22 @@ def test_one_key_publishes_the_same_values_twice(tmp_path):
     assert tables[0] == tables[1]
     assert report.manifest.privacy.publications == 2
     assert report.manifest.multiplicity
+
+
+def test_averaging_ten_releases_gains_nothing_under_a_key_and_much_without():
+    """The majority over ten publications of one person's income; ties count half."""
+    with duckdb.connect() as con:
+        income = con.read_parquet(str(DATA)).select(ColumnExpression("income")).to_arrow_table()
+    domain, channel = Categorical(("<=50K", ">50K")), Uniform(0.5, 2)
+    codes = domain.codes(income.column(0))
+    units = row_units(0, len(codes), "adult")
+
+    def right(sources) -> float:
+        votes = sum(perturb(codes, channel, s, units, "income", domain=domain) for s in sources)
+        half = len(sources) / 2
+        return float(((votes > half) == codes)[votes != half].mean())
+
+    once = right([Keyed(bytes(32))])
+    assert once == pytest.approx(0.75, abs=0.01)
+    assert right([Keyed(bytes(32)) for _ in range(10)]) == once
+    assert right([SystemSource() for _ in range(10)]) > 0.9
