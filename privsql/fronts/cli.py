@@ -93,20 +93,37 @@ def init(source: str, output: Path | None) -> None:
 
 @main.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("-i", "--input", "rows", type=click.File("r"), default="-", help="CSV; stdin.")
-@click.option("-o", "--output", type=click.File("w"), default="-", help="The batch; stdout.")
-def perturb(spec: Path, rows: Any, output: Any) -> None:
-    """Perturb a client's own rows before they are sent: CSV in, a batch out.
+@click.option(
+    "-i",
+    "--input",
+    "rows",
+    type=click.Path(path_type=Path),
+    default="-",
+    help="CSV or Parquet; stdin (CSV).",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="-",
+    help="CSV or Parquet; stdout (CSV).",
+)
+def perturb(spec: Path, rows: Path, output: Path) -> None:
+    """Perturb a client's own rows before they are sent: rows in, a batch out.
+
+    Files are CSV, or Parquet if their names end in .parquet.
 
     \b
-    Example:
+    Examples:
       privsql perturb clinic.toml < rows.csv > batch.csv
+      privsql perturb clinic.toml -i rows.parquet -o batch.parquet
     """
     from privsql.publish.job import draws_of
-    from privsql.publish.local import perturb_rows
+    from privsql.publish.local import perturb_file
 
     wanted, randomness = draws_of(spec)
-    count = perturb_rows(wanted, rows, output, randomness)
+    source, target = (None if str(path) == "-" else path for path in (rows, output))
+    count = perturb_file(wanted, source, target, randomness)
     click.echo(f"perturbed {count:,} rows", err=True)
 
 
@@ -114,13 +131,13 @@ def perturb(spec: Path, rows: Any, output: Any) -> None:
 @click.argument("release", type=click.Path(path_type=Path))
 @click.argument("batch", type=click.Path(path_type=Path))
 def append(release: Path, batch: Path) -> None:
-    """Add the rows of a batch that `perturb` made to a release.
+    """Add the rows of a batch that `perturb` made, CSV or Parquet, to a release.
 
     \b
     Example:
-      privsql append clinic.duckdb batch.csv
+      privsql append clinic.duckdb batch.parquet
     """
-    from privsql.publish.local import append as run
+    from privsql.publish.appending import append as run
 
     click.echo(f"added {run(release, batch):,} rows to {release}")
 

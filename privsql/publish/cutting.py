@@ -14,7 +14,7 @@ from privsql.publish import sps
 from privsql.publish.randomness import uniform
 from privsql.publish.report import Notes
 from privsql.publish.resolve import Column
-from privsql.publish.rows import ORDER, POSITION, codes_of
+from privsql.publish.rows import ORDER, POSITION, raw_codes
 from privsql.publish.source import Source
 from privsql.release.names import GROUP
 from privsql.release.spec import ProtectSpec
@@ -43,7 +43,7 @@ def cut_down(
     if protect.cap == "exact":
         notes.warn("cap = exact: the size of a cut group gives its largest frequency away")
     codes = [
-        _raw_codes(raw, column)[position]
+        raw_codes(raw, column)[position]
         if from_raw
         else column.domain.codes(table.column(column.name))
         for column in columns
@@ -62,13 +62,16 @@ def cut_down(
     if protect.scaling == "duplicate":
         notes.warn("scaling = duplicate: copies show how many trials a group has, hence f")
         notes.depends_on_raw("rows were sampled by their raw values")
-        kept = sps.sample_duplicate(groups, _raw_codes(raw, columns[0])[position], sizes, rng)
+        kept = sps.sample_duplicate(groups, raw_codes(raw, columns[0])[position], sizes, rng)
         copies = np.bincount(kept, minlength=len(groups))
         _apply(con, copies=copies)
         return
     quotas = np.where(counts > sizes, np.maximum(np.floor(np.minimum(sizes, counts)), 1), counts)
     order = table.column(ORDER).to_numpy()
-    keep = sps.lowest(groups, quotas.astype(np.intp), uniform(order))
+    # Rows of one person carry one number: ties are broken at random, never by position.
+    mixed = rng.permutation(len(groups))
+    keep = np.empty(len(groups), dtype=np.bool_)
+    keep[mixed] = sps.lowest(groups[mixed], quotas.astype(np.intp), uniform(order[mixed]))
     weights = np.divide(counts, quotas, out=np.ones(len(counts)), where=quotas > 0)[groups]
     _apply(con, weights=np.where(keep, weights, 0.0))
 
@@ -95,10 +98,3 @@ def _apply(
     con.unregister("cut")
     con.execute("DROP TABLE staged")
     con.execute("ALTER TABLE left_over RENAME TO staged")
-
-
-def _raw_codes(raw: Source, column: Column) -> np.ndarray:
-    """Original codes in the order of the source; only for what the spec asks from raw data."""
-    return np.concatenate(
-        [codes_of(column, batch.column(0)) for batch in raw.batches([column.name])]
-    )

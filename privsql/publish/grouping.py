@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 from numpy.typing import NDArray
 
+from privsql.errors import DataError
 from privsql.publish.groups import Merging, merge, personal_groups
 from privsql.publish.report import Notes
 from privsql.publish.resolve import Column
@@ -62,7 +63,7 @@ def group_rows(
     keys = [ColumnExpression(name) for name in names]
     counted = staged.aggregate([*keys, FunctionExpression("count").alias(ROWS)]).sort(*keys)
     tuples = counted.to_arrow_table()
-    encoded = [_encoded(tuples.column(name)) for name in names]
+    encoded = [_encoded(name, tuples.column(name)) for name in names]
     codes = [np.asarray(each.indices.to_numpy(zero_copy_only=False)) for each in encoded]
     if spec.groups.merge == "none":
         merging = _unmerged(names, encoded)
@@ -97,9 +98,11 @@ def group_rows(
     return Grouping(tuple(names), int(numbers.max()) + 1, merging.fell_back, stored)
 
 
-def marked(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> duckdb.DuckDBPyRelation:
-    """The staged rows with the number of their personal group."""
-    staged = con.table("staged")
+def marked(
+    con: duckdb.DuckDBPyConnection, names: Sequence[str], table: str = "staged"
+) -> duckdb.DuckDBPyRelation:
+    """Rows with the number of their personal group, by the table of public tuples."""
+    staged = con.table(table)
     if not names:
         zero = ConstantExpression(0).cast("UINTEGER").alias(GROUP)
         return staged.select(*(ColumnExpression(name) for name in staged.columns), zero)
@@ -121,10 +124,15 @@ def mark(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
     con.execute("ALTER TABLE marked RENAME TO staged")
 
 
-def _encoded(column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
-    encoded: pa.DictionaryArray[Any, Any] = pa.concat_arrays(column.chunks).dictionary_encode(
-        null_encoding="encode"
-    )
+def _encoded(name: str, column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
+    values: Any = pa.concat_arrays(column.chunks)
+    try:
+        encoded: pa.DictionaryArray[Any, Any] = values.dictionary_encode(null_encoding="encode")
+    except pa.ArrowNotImplementedError:
+        raise DataError(
+            f"column {name}: personal groups cannot be told apart by lists and structures",
+            hint="take it apart in the source, drop it, or write grouping = false",
+        ) from None
     return encoded
 
 

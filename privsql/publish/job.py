@@ -49,8 +49,9 @@ from privsql.publish.source import Source, open_source
 from privsql.publish.staging import commit, staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, RESERVED, WEIGHT, domain_table, quoted
+from privsql.release.reading import folded
 from privsql.release.spec import Spec, check_source_columns, read_spec
-from privsql.release.store import write_manifest
+from privsql.release.store import open_release, write_manifest
 
 # Memory that the database may take while it sorts and groups; it spills to disk beyond.
 MEMORY = "1GB"
@@ -92,16 +93,17 @@ def publish(
     paths = wanted.source if source is None else [source] if isinstance(source, str) else source
     with ExitStack() as held:
         folder = held.enter_context(staging(target, force=force))
-        raw = held.enter_context(closing(open_source(paths)))
+        joined = wanted.sources_joined if source is None else ()
+        raw = held.enter_context(closing(open_source(paths, joined=joined, on=wanted.join)))
         _check_names(wanted, raw)
+        _spare(target, raw, wanted, spec)
+        _check_units(wanted, raw, notes)
         draws = _draws(wanted, seed, notes)
         if draws.ledger is not None:
             held.enter_context(draws.ledger.locked())
-            draws = replace(draws, state=raw.state())
-        types = {name.casefold(): kind for name, kind in raw.columns}
-        columns = [
-            resolve(each, types[each.name.casefold()], raw, notes) for each in wanted.sensitive
-        ]
+            draws = replace(draws, state=f"{folded(wanted.table)} {raw.state()}")
+        types = {folded(name): kind for name, kind in raw.columns}
+        columns = [resolve(each, types[folded(each.name)], raw, notes) for each in wanted.sensitive]
         made = folder / "release.duckdb"
         try:
             with closing(_database(made, folder)) as con:
@@ -113,6 +115,7 @@ def publish(
                 f"the release could not be written beside {target}",
                 hint="is the disk full? nothing was changed",
             ) from None
+        open_release(made)  # what cannot be opened must not replace what can
         # Entered before it is in view: after a crash in between the ledger knows of one
         # publication too many, never of one too few.
         if record is not None:
@@ -127,6 +130,9 @@ def _beside(path: Path) -> Spec:
     return replace(
         spec,
         source=tuple(str(path.parent / source) for source in spec.source),
+        sources_joined=tuple(
+            tuple(str(path.parent / source) for source in part) for part in spec.sources_joined
+        ),
         key=None if spec.key is None else str(path.parent / spec.key),
     )
 
@@ -169,7 +175,7 @@ def _make(
     publications, total, record = _account(
         spec, columns, channels, epsilons, draws, release, accept_loss, notes
     )
-    stored = con.table(quoted(spec.table))
+    stored = con.table(f"release.main.{quoted(spec.table)}")
     kinds = dict(zip(stored.columns, map(str, stored.types), strict=True))
     manifest = m.Manifest(
         release=release,
@@ -253,7 +259,8 @@ def _stage(
         raw,
         public,
         columns,
-        spec.table,
+        # Row k of a changed source is somebody else, who must not share k's draws.
+        f"{spec.table} {draws.state}",
         unit,
         draws.randomness,
         whole,
@@ -311,10 +318,15 @@ def _write(
     if 2 * distinct <= rows:
         count = FunctionExpression("count").alias(MULTIPLICITY)
         grouped = staged.aggregate([*content, count])
-        grouped.sort(*shown).create(quoted(table))
+        _create(con, table, grouped.sort(*shown))
         return True
-    staged.sort(*shown).create(quoted(table))
+    _create(con, table, staged.sort(*shown))
     return False
+
+
+def _create(con: duckdb.DuckDBPyConnection, table: str, relation: duckdb.DuckDBPyRelation) -> None:
+    # As a statement of its own: the relation's own create() does not notice Ctrl-C.
+    con.execute(f"CREATE TABLE release.main.{quoted(table)} AS {relation.sql_query()}")
 
 
 def _about_distinct(relation: duckdb.DuckDBPyRelation, content: Sequence[duckdb.Expression]) -> int:
@@ -384,8 +396,43 @@ def _draws(spec: Spec, seed: int | None, notes: Notes) -> Draws:
     return Draws(key.randomness(), key.ledger(), key.key)
 
 
+def _spare(target: Path, raw: Source, wanted: Spec, spec: str | Path | Spec) -> None:
+    """Refuse to overwrite what the release is made from, whatever it is called."""
+    needed = {"source": [Path(file.partition("::")[0]) for file in raw.files]}
+    needed["spec"] = [] if isinstance(spec, Spec) else [Path(spec)]
+    key = None if wanted.key is None else Path(wanted.key)
+    needed["key"] = [] if key is None else [key, key.with_name(key.name + ".ledger")]
+    for name, paths in needed.items():
+        if any(path.exists() and target.exists() and path.samefile(target) for path in paths):
+            raise OperationalError(
+                f"{target} is the {name} of this publication and would be destroyed",
+                hint="name another file for the release",
+            )
+
+
+def _check_units(spec: Spec, raw: Source, notes: Notes) -> None:
+    """A person with several rows loses more than one row's epsilon: say so, claim none."""
+    if spec.unit == "row" or raw.rows() == raw.people(spec.unit):
+        return
+    if spec.protect is not None:
+        raise DataError(
+            "some persons have several rows, and reconstruction privacy counts rows as people",
+            hint="keep one row a person in the source, or publish without [protect.reconstruction]",
+        )
+    notes.warn("some persons have several rows: error bars that count rows are too narrow")
+    notes.depends_on_raw("some persons have several rows, and each adds its own epsilon")
+
+
 def _check_names(spec: Spec, raw: Source) -> None:
     check_source_columns(spec, raw.names)
+    shown = {folded(column.name) for column in spec.public}
+    bits = [name for name, kind in raw.columns if kind == "BIT" and folded(name) in shown]
+    if bits:
+        # Arrow has no such type: they would be published as something else.
+        raise DataError(
+            f"{', '.join(bits)}: columns of type BIT cannot be published",
+            hint="write them as text or integers in the source, or drop them",
+        )
     reserved = [name for name in raw.names if name.casefold().startswith(RESERVED)]
     if reserved:
         raise ProgrammingError(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from privsql.channels import Categorical, Channel, Domain, FineGrain
-from privsql.errors import DataError, InternalError
+from privsql.errors import DataError, DomainError, InternalError
 from privsql.publish.finegrain import gammas, optimal_retentions, theta_rhos
 from privsql.publish.report import Notes
 from privsql.publish.source import Source
@@ -38,6 +40,15 @@ class Column:
     def name(self) -> str:
         """Name of the column."""
         return self.spec.name
+
+
+@contextmanager
+def naming(column: str) -> Iterator[None]:
+    """Name the column in what its domain refuses."""
+    try:
+        yield
+    except DomainError as problem:
+        raise DataError(f"column {column}: {problem.reason}", hint=problem.hint) from None
 
 
 def resolve(spec: ColumnSpec, kind: str, source: Source, notes: Notes) -> Column:
@@ -72,7 +83,8 @@ def _observed(spec: ColumnSpec, source: Source, notes: Notes) -> Domain:
         )
     notes.warn(f"the domain of {spec.name} was taken from the data: it shows which values occur")
     notes.depends_on_raw(f"the domain of {spec.name} was observed")
-    return Categorical(tuple(listed), spec.nullable or values.null_count > 0)
+    with naming(spec.name):
+        return Categorical(tuple(listed), spec.nullable or values.null_count > 0)
 
 
 def _fine(spec: ColumnSpec, domain: Domain, source: Source, notes: Notes) -> FineGrain:
@@ -101,6 +113,10 @@ def frequencies(source: Source, name: str, domain: Domain) -> np.ndarray[Any, An
     """Raw frequencies of a column: only for what the spec asks from raw data."""
     counts = np.zeros(domain.size)
     for batch in source.batches([name]):
-        counts += np.bincount(domain.codes(batch.column(0)), minlength=len(counts))
+        with naming(name):
+            codes = domain.codes(batch.column(0))
+        counts += np.bincount(codes, minlength=len(counts))
+    if not counts.any():
+        raise DataError("the source has no rows", hint="nothing can be published of nothing")
     total: np.ndarray[Any, Any] = counts / counts.sum()
     return total

@@ -17,10 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsql.channels import Channel, Replace
+from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError, DomainError
 from privsql.publish import decoy, swap
 from privsql.publish.randomness import Randomness
-from privsql.publish.resolve import WHOLE, Column
+from privsql.publish.resolve import WHOLE, Column, naming
 from privsql.publish.retention import Sampler
 from privsql.publish.source import Source
 from privsql.publish.units import row_units, unit_words
@@ -52,10 +53,8 @@ def perturb_whole(
     for column in columns:
         if column.spec.mechanism not in WHOLE:
             continue
-        raw = np.concatenate(
-            [codes_of(column, batch.column(0)) for batch in source.batches([column.name])]
-        )
-        rng = generator(column.name)
+        raw = raw_codes(source, column)
+        rng = generator(_purpose(column))
         if column.spec.mechanism == "identity":
             drawn = swap.identity(raw, column.spec.retention or 0.0, rng)
             published[column.name] = drawn.astype(np.int64, copy=False)
@@ -120,7 +119,9 @@ def published_batches(
             else:
                 original = codes_of(column, raw)
                 codes = samplers[column.name].perturb(original, randomness, units, column.name)
-            arrays.append(column.domain.decode(codes).cast(raw.type))
+            if start == 0:
+                _check_type(column, raw.type)
+            arrays.append(_cast(column.domain.decode(codes), raw.type))
         fields = list(names)
         if order:
             zeros = np.zeros(batch.num_rows, dtype=np.int64)
@@ -136,11 +137,47 @@ def published_batches(
 
 def codes_of(column: Column, values: pa.Array[Any]) -> Codes:
     """Codes of raw values, with the column named where some are outside its domain."""
-    try:
+    with naming(column.name):
         return column.domain.codes(values)
-    except DomainError as problem:
-        raise DataError(f"column {column.name}: {problem.reason}", hint=problem.hint) from None
+
+
+def raw_codes(source: Source, column: Column) -> Codes:
+    """Original codes of a whole column, in the order of the source."""
+    batches = [codes_of(column, batch.column(0)) for batch in source.batches([column.name])]
+    return np.concatenate(batches) if batches else np.empty(0, dtype=np.int64)
+
+
+def _cast(values: Any, kind: pa.DataType) -> Any:
+    """Bring published values to the type of their column."""
+    if pa.types.is_decimal(kind) and pa.types.is_integer(values.type):
+        # Arrow wants room for any integer on the way, however small these are.
+        values = values.cast(pa.decimal128(38, 0))
+    return values.cast(kind)
+
+
+def _check_type(column: Column, kind: pa.DataType) -> None:
+    """Refuse a domain with values that the type of the column cannot tell apart or hold."""
+    domain, size = column.domain, column.domain.size
+    # The points of a grid lie evenly: what holds of both ends holds in between.
+    few = size <= MATERIALISE_LIMIT
+    some = np.arange(size) if few else np.array([0, 1, 2, 3, size - 3, size - 2, size - 1])
+    try:
+        fits = bool((domain.codes(_cast(domain.decode(some), kind)) == some).all())
+    except (pa.ArrowException, DomainError):
+        fits = False
+    if not fits:
+        raise DataError(
+            f"column {column.name}: its type, {column.type}, does not hold all of the domain",
+            hint="narrow the domain, coarsen its step, or change the type in the source",
+        )
 
 
 def _method(column: Column) -> Literal["proportional", "anatomy"]:
     return "anatomy" if column.spec.partition == "anatomy" else "proportional"
+
+
+def _purpose(column: Column) -> str:
+    """What a stream is for: other parameters must not meet the same one."""
+    spec = column.spec
+    parts = (spec.name.casefold(), spec.mechanism, spec.retention, spec.group_size, spec.partition)
+    return "\x1f".join(map(str, parts))

@@ -2,13 +2,20 @@
 
 A source is opened in a connection of its own, so that nothing that is written shares a
 database with raw rows.  Rows are read as Arrow batches in the order of the source.
+
+    files of one kind  ── read as they are                                  ── Source
+    parts with a key   ── each copied, checked, joined one to one, sorted   ── Source
+
+Parts are joined in memory that spills to a private folder, which goes when the source closes.
 """
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +32,16 @@ CSV, PARQUET, DUCKDB = {".csv", ".tsv", ".txt"}, {".parquet", ".pq"}, {".duckdb"
 # Rows a batch: large enough for vectors, small enough that memory stays flat.
 BATCH = 1 << 18
 
+# Memory that joining parts may take; it spills to disk beyond.
+MEMORY = "1GB"
+
+# Keys of these types are equal when their numbers are.
+INTEGERS = {
+    f"{sign}{size}"
+    for sign in ("", "U")
+    for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+}
+
 
 @dataclass(frozen=True)
 class Source:
@@ -34,6 +51,7 @@ class Source:
     relation: duckdb.DuckDBPyRelation
     columns: tuple[tuple[str, str], ...]
     files: tuple[str, ...]
+    spill: tempfile.TemporaryDirectory[str] | None = None  # of parts that were joined
 
     @property
     def names(self) -> list[str]:
@@ -43,8 +61,13 @@ class Source:
     def rows(self) -> int:
         """Count the rows."""
         with readable():
-            counted = self.relation.aggregate([FunctionExpression("count")]).fetchall()
-        return int(counted[0][0])
+            return _count(self.relation)
+
+    def people(self, unit: str) -> int:
+        """Count the different units."""
+        with readable():
+            different = self.relation.select(ColumnExpression(unit)).distinct()
+            return int(different.aggregate([FunctionExpression("count")]).fetchall()[0][0])
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows of the named columns, in the order of the source."""
@@ -66,20 +89,32 @@ class Source:
         for file in self.files:
             with Path(file.partition("::")[0]).open("rb") as handle:
                 state.update(hashlib.file_digest(handle, "blake2b").digest())
+            state.update(file.partition("::")[2].encode())
         return state.hexdigest()
 
     def close(self) -> None:
         """Let go of the files."""
         self.connection.close()
+        if self.spill is not None:
+            self.spill.cleanup()
 
 
-def open_source(paths: Sequence[str]) -> Source:
-    """Open files of one kind as one table; globs are allowed, and ``file.duckdb::table``."""
+def open_source(
+    paths: Sequence[str], *, joined: Sequence[Sequence[str]] = (), on: str | None = None
+) -> Source:
+    """Open files of one kind as one table; globs are allowed, and ``file.duckdb::table``.
+
+    Without ``paths``, the parts in ``joined`` are opened, each a table of its own, and put
+    side by side where their key ``on`` is equal, sorted by it.
+    """
+    if joined and not paths:
+        return _open_joined(joined, on)
     files = [file for path in paths for file in _expand(path)]
     if not files:
         raise ProgrammingError("no source is given", hint="name one in the spec or by --source")
     kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
-    connection = duckdb.connect()
+    # Raw rows never spill to disk.
+    connection = duckdb.connect(config={"temp_directory": ""})
     try:
         with readable():
             if kinds <= CSV:
@@ -99,6 +134,149 @@ def open_source(paths: Sequence[str]) -> Source:
         connection.close()
         raise
     return Source(connection, relation, columns, tuple(files))
+
+
+def _open_joined(joined: Sequence[Sequence[str]], on: str | None) -> Source:
+    if on is None:
+        raise ProgrammingError("parts of a source need a key", hint='write join = "id" beside them')
+    spill = tempfile.TemporaryDirectory(prefix="privsql-")
+    connection = duckdb.connect(config={"temp_directory": spill.name, "memory_limit": MEMORY})
+    try:
+        parts = [_copied(connection, i, paths, on) for i, paths in enumerate(joined)]
+        _check_parts(parts)
+        with readable(), _roomy():
+            relation = _side_by_side(connection, parts)
+        # One to one, so what a part has more than the whole is what others miss.
+        whole = _count(relation)
+        apart = [_count(part.relation) - whole for part in parts]
+        if any(apart):
+            rows = ", ".join(f"{n} of {part}" for n, part in zip(apart, parts, strict=True) if n)
+            raise DataError(
+                f"rows without a partner of the same key: {rows}",
+                hint="each part must have the same keys",
+            )
+        for part in parts:
+            connection.execute(f"DROP TABLE {part.table}")
+        columns = tuple(zip(relation.columns, map(str, relation.types), strict=True))
+    except BaseException:
+        connection.close()
+        spill.cleanup()
+        raise
+    files = tuple(file for part in parts for file in part.files)
+    return Source(connection, relation, columns, files, spill)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of a joined source, copied into the connection that joins."""
+
+    number: int
+    table: str
+    relation: duckdb.DuckDBPyRelation
+    key: str  # as this part spells it
+    kind: str  # type of the key
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Name the part in an error."""
+        return f"part {self.number}"
+
+    @property
+    def others(self) -> list[str]:
+        """Its columns besides the key."""
+        return [name for name in self.relation.columns if name != self.key]
+
+
+def _copied(
+    connection: duckdb.DuckDBPyConnection, index: int, paths: Sequence[str], on: str
+) -> _Part:
+    """Copy a part as it streams by; its file may be a database that only it can be open in."""
+    if not paths:
+        raise ProgrammingError(f"part {index + 1} of the source names no file")
+    part, table = open_source(paths), f"part_{index}"
+    try:
+        keys = {name.casefold(): (name, kind) for name, kind in part.columns}
+        if on.casefold() not in keys:
+            raise ProgrammingError(
+                f'part {index + 1} of the source has no column "{on}" to join on',
+                hint=f"its columns are {', '.join(part.names[:10])}",
+            )
+        key, kind = keys[on.casefold()]
+        with readable(), _roomy():
+            connection.register("copied", part.relation.to_arrow_reader(BATCH))
+            connection.table("copied").create(table)
+            connection.unregister("copied")
+    finally:
+        part.close()
+    return _Part(index + 1, table, connection.table(table), key, kind, part.files)
+
+
+def _check_parts(parts: Sequence[_Part]) -> None:
+    """Refuse parts whose columns collide, or whose keys do not tell their rows apart."""
+    seen = {parts[0].key.casefold()}
+    twice = []
+    for name in (name for part in parts for name in part.others):
+        if name.casefold() in seen:
+            twice.append(name)
+        seen.add(name.casefold())
+    if twice:
+        raise ProgrammingError(
+            f"several parts of the source have the same columns: {', '.join(twice)}",
+            hint="only the key may be in all of them; rename the others or leave them out",
+        )
+    kinds = {part.kind for part in parts}
+    if len(kinds) > 1 and not kinds <= INTEGERS:
+        listed = ", ".join(f"{part.kind} in {part}" for part in parts)
+        raise ProgrammingError(
+            f"the key has types that do not compare: {listed}", hint="store it alike in all parts"
+        )
+    rows = ColumnExpression("n")
+    for part in parts:
+        key, counted = ColumnExpression(part.key), FunctionExpression("count").alias("n")
+        with _roomy():
+            missing = _count(part.relation.filter(key.isnull()))
+            groups = part.relation.filter(key.isnotnull()).aggregate([key.alias("k"), counted])
+            again = groups.filter(rows > 1).aggregate([FunctionExpression("sum", rows)])
+            repeated = int(again.fetchall()[0][0] or 0)
+        problems = [f"{missing} rows have no key"] if missing else []
+        problems += [f"{repeated} rows share theirs with another row"] if repeated else []
+        if problems:
+            raise DataError(
+                f"{part} of the source cannot be joined: {' and '.join(problems)}",
+                hint="the key must be there and be different in every row of each part",
+            )
+
+
+def _side_by_side(
+    connection: duckdb.DuckDBPyConnection, parts: Sequence[_Part]
+) -> duckdb.DuckDBPyRelation:
+    """Join checked parts into a table that is sorted by the key."""
+    relation, key = parts[0].relation, parts[0].key
+    for part in parts[1:]:
+        left, right = relation.set_alias("l"), part.relation.set_alias("r")
+        relation = left.join(right, ColumnExpression("l", key) == ColumnExpression("r", part.key))
+        relation = relation.select(
+            *(ColumnExpression("l", name).alias(name) for name in left.columns),
+            *(ColumnExpression("r", name).alias(name) for name in part.others),
+        )
+    relation.sort(ColumnExpression(key)).create("joined")
+    return connection.table("joined")
+
+
+def _count(relation: duckdb.DuckDBPyRelation) -> int:
+    return int(relation.aggregate([FunctionExpression("count")]).fetchall()[0][0])
+
+
+@contextmanager
+def _roomy() -> Iterator[None]:
+    """Say what to do when parts do not fit where they are joined."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException:
+        raise OperationalError(
+            "the parts of the source do not fit while they are joined",
+            hint="give TMPDIR a disk with room for two copies of them",
+        ) from None
 
 
 def _expand(path: str) -> list[str]:
@@ -143,7 +321,8 @@ class readable:  # noqa: N801 - reads as a phrase: with readable():
         text = str(problem)
         if isinstance(problem, duckdb.CatalogException):
             raise ProgrammingError("the source has no such table or column") from None
-        if "utf-8" in text.lower() or "unicode" in text.lower():
+        # The advice that follows every error of the CSV reader names UTF-8 as well.
+        if "invalid unicode" in text.lower() or "not utf-8 encoded" in text.lower():
             raise DataError(
                 "the source is not valid UTF-8", hint="convert it first, for example with iconv"
             ) from None

@@ -7,38 +7,83 @@ by the next publisher that holds the lock.
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import glob
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
+
 from privsql.errors import OperationalError
+
+# What the system says when there is no room for what is written.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def staging(target: Path, *, force: bool) -> Iterator[Path]:
     """Yield a folder to write in; ``commit`` moves the result from there to the target."""
-    if target.is_dir():
-        raise OperationalError(f"{target} is a folder", hint="name a file for the release")
-    if not target.parent.is_dir():
-        raise OperationalError(f"there is no folder {target.parent}")
-    if target.exists() and not force:
-        raise OperationalError(
-            f"{target} exists already", hint="choose another name, or overwrite it with --force"
-        )
+    _check(target, force=force)
     lock = target.with_name(f".{target.name}.lock")
     with _locked(lock, target):
         prefix = f".{target.name}.staging-"
-        for left in target.parent.glob(f"{prefix}*"):
+        for left in target.parent.glob(f"{glob.escape(prefix)}*"):
             shutil.rmtree(left, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+        except OSError as problem:
+            raise _unwritable(target, problem) from None
         try:
             yield folder
+        except (duckdb.InterruptException, RuntimeError) as problem:
+            # Ctrl-C, as the database tells it.
+            if isinstance(problem, RuntimeError) and str(problem) != "Query interrupted":
+                raise
+            raise KeyboardInterrupt from None
+        except (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException):
+            raise _full(target) from None
+        except OSError as problem:
+            if problem.errno not in NO_ROOM:
+                raise
+            raise _full(target) from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check(target: Path, *, force: bool) -> None:
+    """Refuse a target that no file can be renamed to, or none may be."""
+    try:
+        mode = target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        mode = None
+    except (OSError, ValueError) as problem:
+        raise _unwritable(target, problem) from None
+    if mode is not None and stat.S_ISDIR(mode):
+        raise OperationalError(f"{target} is a folder", hint="name a file for the release")
+    if not target.parent.is_dir():
+        raise OperationalError(f"there is no folder {target.parent}")
+    if mode is not None and not force:
+        raise OperationalError(
+            f"{target} exists already", hint="choose another name, or overwrite it with --force"
+        )
+
+
+def _unwritable(target: Path, problem: OSError | ValueError) -> OperationalError:
+    reason = getattr(problem, "strerror", None) or "not a path"
+    return OperationalError(f"cannot write beside {target}: {reason}")
+
+
+def _full(target: Path) -> OperationalError:
+    return OperationalError(
+        f"the release could not be written beside {target}",
+        hint="is the disk full? nothing was changed",
+    )
 
 
 def commit(made: Path, target: Path) -> None:
@@ -65,7 +110,7 @@ def _take(lock: Path, target: Path) -> int:
         try:
             handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as problem:
-            raise OperationalError(f"cannot write beside {target}: {problem.strerror}") from None
+            raise _unwritable(target, problem) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

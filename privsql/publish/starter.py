@@ -7,15 +7,19 @@ for the publisher to correct: only the publisher knows which values are possible
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import duckdb
 from duckdb import ColumnExpression, FunctionExpression
 
+from privsql.channels import Grid, Uniform
+from privsql.errors import Error
+from privsql.publish.resolve import EPSILON_LIMIT
 from privsql.publish.source import Source, open_source, readable
 
 # Words in a name that usually mean a person is identified, or that something is sensitive.
@@ -138,7 +142,10 @@ def _column(fact: Facts, raw: Source, is_unit: bool) -> list[str]:
 def _sensitive(fact: Facts, raw: Source) -> list[str]:
     lines = ['mechanism = "uniform"', "retention = 0.2"]
     nullable = fact.nulls > 0
-    if fact.text or fact.type == "BOOLEAN" or fact.distinct <= 20:
+    if fact.low is None:
+        return [*lines, 'domain = "observed"                     # nothing to guess from']
+    even = isinstance(fact.low, float | Decimal | datetime)  # cannot be listed
+    if fact.text or fact.type == "BOOLEAN" or (fact.distinct <= 20 and not even):
         if fact.distinct > LISTED:
             return [*lines, 'domain = "observed"                     # GUESS: too many to list']
         values = [v for v in raw.distinct(fact.name).to_pylist() if v is not None]
@@ -147,10 +154,19 @@ def _sensitive(fact: Facts, raw: Source) -> list[str]:
         if nullable:
             return [*lines, f"domain = {{ values = {listed}, nullable = true }}  {note}"]
         return [*lines, f"domain = {listed}  {note}"]
-    step = {"DATE": '"1 day"', "TIMESTAMP": '"1 hour"'}.get(fact.type, "1")
-    low, high = _bounds(fact)
+    step: int | str = 1
+    if isinstance(fact.low, date):
+        step = "1 hour" if even else "1 day"
+    try:
+        low, high = _bounds(fact)
+        size = Grid.of(low, high, step, nullable=nullable).size
+    except (Error, ValueError, OverflowError):
+        return [*lines, 'domain = "observed"                     # GUESS: no range that fits']
+    most = Uniform.from_epsilon(EPSILON_LIMIT, size).retention
+    if most < 0.2:
+        lines[1] = f"retention = {_rounded_down(most):g}  # GUESS: what epsilon 5 allows"
     extra = ", nullable = true" if nullable else ""
-    grid = f"{{ lower = {_toml(low)}, upper = {_toml(high)}, step = {step}{extra} }}"
+    grid = f"{{ lower = {_toml(low)}, upper = {_toml(high)}, step = {_toml(step)}{extra} }}"
     return [*lines, f"domain = {grid}  # GUESS: the observed range; widen it to what is possible"]
 
 
@@ -158,10 +174,17 @@ def _bounds(fact: Facts) -> tuple[Any, ...]:
     """Observed bounds, outwards to whole numbers or hours."""
     low, high = fact.low, fact.high
     if isinstance(low, float | Decimal):
-        return int(low // 1), int(-(-high // 1))
+        return math.floor(low), math.ceil(high)
     if isinstance(low, datetime):
-        return tuple(end.replace(minute=0, second=0, microsecond=0) for end in (low, high))
+        first, last = (end.replace(minute=0, second=0, microsecond=0) for end in (low, high))
+        return first, last if last == high else last + timedelta(hours=1)
     return low, high
+
+
+def _rounded_down(number: float) -> float:
+    """Two digits that are not above the number."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return math.floor(number / unit) * unit
 
 
 def _toml(value: object) -> str:

@@ -61,7 +61,7 @@ class Privacy:
 
         >>> print(Privacy("person", 2.5, 1, True).statement())
         Each person's published values together are 2.5-locally differentially private, over 1
-        publication; publishing the same person again repeats the same draws.
+        publication; publishing the same value of the same person again repeats the same draw.
         """
         who = "person" if self.unit == "person" else "row (taken for one person)"
         if self.seeded:
@@ -70,15 +70,17 @@ class Privacy:
             return f"No epsilon for this release: {'; '.join(self.raw)}."
         if math.isinf(self.epsilon):
             return "No epsilon for this release: some values are published as they are."
-        times = f"{self.publications} publication{'s' * (self.publications != 1)}"
+        times = f"over {self.publications} publication{'s' * (self.publications != 1)}"
+        if self.publications > 1:
+            times += " to persons whose values stayed the same (a change shows, and adds)"
         again = (
-            "publishing the same person again repeats the same draws"
+            "publishing the same value of the same person again repeats the same draw"
             if self.memory
             else "a one-off: publishing the same people again would add to it"
         )
         return (
             f"Each {who}'s published values together are {self.epsilon:.4g}-locally"
-            f" differentially private, over {times}; {again}."
+            f" differentially private, {times}; {again}."
         )
 
 

@@ -119,7 +119,7 @@ def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path
         names = [name for name, _ in found[len(expected) :]]
         if found[: len(expected)] != expected or names != hidden:
             raise IntegrityError(f"the table in {path} is not the one that its manifest describes")
-        table = connection.table(quoted(manifest.table))
+        table = connection.table(f"main.{quoted(manifest.table)}")
         rows = table.aggregate([FunctionExpression("count")]).fetchall()[0][0]
     except duckdb.Error:
         raise IntegrityError(f"the table in {path} is damaged or missing") from None

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 
 import privsql
 from privsql.channels import Uniform
-from privsql.errors import DataError, NotSupportedError
-from privsql.publish.local import append, perturb_rows
+from privsql.errors import DataError, Error, NotSupportedError, OperationalError
+from privsql.publish.appending import append
+from privsql.publish.local import perturb_file, perturb_rows
 from privsql.publish.randomness import Seeded
 from privsql.release.names import GROUP, MULTIPLICITY
 from privsql.release.spec import parse_spec
@@ -162,3 +167,225 @@ def test_what_needs_the_whole_table_says_so():
     protected = SPEC + "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"
     with pytest.raises(NotSupportedError, match="whole table"):
         batch(rows(10), protected)
+
+
+# --- files -------------------------------------------------------------------------
+
+
+def typed(count: int, start: int = 0, **more) -> pa.Table:
+    return pacsv.read_csv(io.BytesIO(rows(count, start, **more).encode()))
+
+
+def parquet_batch(folder: Path, table: pa.Table | None = None, spec: str = SPEC) -> Path:
+    pq.write_table(typed(300, start=10_000) if table is None else table, folder / "rows.parquet")
+    made = folder / "batch.parquet"
+    perturb_file(parse_spec(spec), folder / "rows.parquet", made, Seeded(1))
+    return made
+
+
+def test_a_parquet_batch_says_the_same_as_a_csv_batch(tmp_path):
+    made = pq.read_table(parquet_batch(tmp_path))
+    assert made.schema.types == [pa.string(), pa.string(), pa.int64()]
+    body = "\n".join(batch(rows(300, start=10_000)).splitlines()[1:-1])
+    # Each is in an order of its own, which says nothing of the client's.
+    keys = [(name, "ascending") for name in made.schema.names]
+    other = pacsv.read_csv(io.BytesIO(body.encode()))
+    assert made.sort_by(keys).to_pylist() == other.sort_by(keys).to_pylist()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["batch.parquet", "rows.parquet"]
+
+
+@pytest.mark.parametrize("kinds", [("csv", "parquet"), ("parquet", "csv"), ("csv", "csv")])
+def test_either_kind_becomes_either_kind(release, tmp_path, kinds):
+    given, made = tmp_path / f"rows.{kinds[0]}", tmp_path / f"batch.{kinds[1]}"
+    (tmp_path / "rows.csv").write_text(rows(300, start=10_000))
+    pq.write_table(typed(300, start=10_000), tmp_path / "rows.parquet")
+    assert perturb_file(parse_spec(SPEC), given, made, Seeded(1)) == 300
+    assert append(release, made) == 300
+    assert ask(release, f"SELECT sum({MULTIPLICITY}) FROM visits") == [(5300,)]
+
+
+def test_a_parquet_batch_joins_a_release_as_a_csv_batch_does(release, tmp_path):
+    other = release.with_name("other.duckdb")
+    other.write_bytes(release.read_bytes())
+    (tmp_path / "batch.csv").write_text(batch(rows(300, start=10_000)))
+    assert append(release, parquet_batch(tmp_path)) == append(other, tmp_path / "batch.csv") == 300
+    assert ask(release, "FROM visits") == ask(other, "FROM visits")
+    assert ask(release, "FROM privsql.tuples") == ask(other, "FROM privsql.tuples")
+
+
+PUBLIC = {
+    "flag": [True, None, False],
+    "number": [1, None, 3],
+    "share": [0.5, None, -0.0],
+    "text": ["", None, 'a "b",\nc'],
+    "day": pa.array([0, None, 9], pa.date32()),
+    "moment": pa.array([0, None, 9], pa.timestamp("us")),
+    "price": pa.array([100, None, 300]).cast(pa.decimal128(21, 2)),
+}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_public_columns_keep_their_values_and_nulls(tmp_path, ending):
+    if ending == "csv":
+        table = pa.table(PUBLIC | {"text": ["x", None, 'a "b",\nc'], "ill": ["a", "b", "a"]})
+    else:
+        table = pa.table(PUBLIC | {"ill": ["a", "b", "a"]})
+    spec = '[release]\ntable = "t"\n'
+    spec += "".join(f'[columns.{name}]\nrole = "public"\n' for name in PUBLIC)
+    spec += '[columns.ill]\nrole = "sensitive"\nmechanism = "uniform"\nretention = 0.5\n'
+    spec += 'domain = ["a", "b"]\n'
+    source, made = tmp_path / "rows.parquet", tmp_path / f"batch.{ending}"
+    pq.write_table(table, source)
+    privsql.publish(str(source), tmp_path / "r.duckdb", spec=parse_spec(spec), seed=1)
+    perturb_file(parse_spec(spec), source, made, Seeded(1))
+    if ending == "parquet":
+        order = [("number", "ascending")]
+        shown = pq.read_table(made).drop(["ill"]).sort_by(order)
+        assert shown == table.drop(["ill"]).sort_by(order)
+    assert append(tmp_path / "r.duckdb", made) == 3
+    names = ", ".join(PUBLIC)
+    counted = ask(tmp_path / "r.duckdb", f"SELECT {names}, sum(privsql_rows) FROM privsql.tuples"
+                  " GROUP BY ALL ORDER BY number")  # fmt: skip
+    wanted = [(*row.values(), 2) for row in table.drop(["ill"]).to_pylist()]
+    assert counted == [wanted[0], wanted[2], wanted[1]]
+
+
+def other_rules(path: Path) -> None:
+    parquet_batch(path.parent, spec=SPEC.replace("retention = 0.5", "retention = 0.4"))
+
+
+def rewritten(change):
+    """A batch whose rows change while what it says of itself stays."""
+
+    def run(path: Path) -> None:
+        table = pq.read_table(path)
+        said = pq.read_metadata(path).metadata
+        said = {key: said[key] for key in said if key.startswith(b"privsql.")}
+        pq.write_table(change(table).replace_schema_metadata(said), path)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (rewritten(lambda t: t.slice(0, 299)), "was changed"),
+        (rewritten(lambda t: t.take(np.arange(300)[::-1])), "was changed"),
+        (rewritten(lambda t: t.set_column(2, "age", pa.array([1] * 300))), "was changed"),
+        (rewritten(lambda t: t.rename_columns(["town", "illness", "age"])), "was changed"),
+        (lambda p: pq.write_table(pq.read_table(p), p, row_group_size=7), "not a whole batch"),
+        (lambda p: pq.write_table(typed(9), p), "not a whole batch"),
+        (lambda p: p.write_bytes(p.read_bytes()[:-20]), "not a whole batch"),
+        (lambda p: p.write_bytes(p.read_bytes()[:500]), "not a whole batch"),
+        (lambda p: p.write_bytes(b"PAR1" + bytes(60) + p.read_bytes()[64:]), "was changed"),
+        (other_rules, "other rules"),
+    ],
+)
+def test_a_parquet_batch_that_does_not_fit_is_refused(release, change, words):
+    before = release.read_bytes()
+    path = parquet_batch(release.parent)
+    change(path)
+    with pytest.raises(DataError, match=words):
+        append(release, path)
+    assert release.read_bytes() == before
+    assert not list(release.parent.glob(".*"))
+
+
+def test_rewriting_a_batch_without_changing_it_is_no_change(release):
+    path = parquet_batch(release.parent)
+    rewritten(lambda t: t)(path)
+    assert append(release, path) == 300
+
+
+def test_many_chunks_are_one_batch(release, tmp_path, monkeypatch):
+    monkeypatch.setattr("privsql.publish.local.CHUNK", 100)
+    (tmp_path / "rows.csv").write_text(rows(950, start=10_000))
+    made = tmp_path / "batch.parquet"
+    perturb_file(parse_spec(SPEC), tmp_path / "rows.csv", made, Seeded(1))
+    assert pq.ParquetFile(made).num_row_groups == 10
+    assert append(release, made) == 950
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("case", ["outside", "no unit", "no column", "no file", "no rows", "noise"])
+def test_rows_of_a_file_that_do_not_fit_leave_the_old_batch(tmp_path, ending, case):
+    table = typed(20_000)
+    given = tmp_path / f"rows.{ending}"
+    if case == "outside":
+        late = [3] * 19_999 + [77]
+        table = table.set_column(3, "age", pa.array(late))
+    elif case == "no unit":
+        table = table.set_column(0, "id", pa.array([None] * 20_000, pa.int64()))
+    elif case == "no column":
+        table = table.drop(["age"])
+    if case == "noise":
+        given.write_bytes(b"\xff\xfe\x00 noise")
+    elif case == "no rows" and ending == "csv":
+        given.write_bytes(b"")
+    elif case == "no rows":
+        pq.write_table(table.slice(0, 0), given)
+    elif case != "no file":
+        (pq.write_table if ending == "parquet" else pacsv.write_csv)(table, given)
+    made = tmp_path / f"batch.{ending}"
+    made.write_text("the old one")
+    with pytest.raises(Error) as caught:
+        perturb_file(parse_spec(SPEC), given, made, Seeded(1))
+    assert "77" not in str(caught.value)
+    assert made.read_text() == "the old one"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_where_nothing_can_be_written_is_told(tmp_path):
+    (tmp_path / "rows.csv").write_text(rows(10))
+    with pytest.raises(OperationalError, match="no folder"):
+        perturb_file(parse_spec(SPEC), tmp_path / "rows.csv", tmp_path / "no" / "b.csv", Seeded(1))
+    assert perturb_file(parse_spec(SPEC), tmp_path / "rows.csv", Path("/dev/null"), Seeded(1)) == 10
+    assert not Path("/dev/null").is_file()
+
+
+def test_a_public_value_of_another_type_is_told_without_it(release, tmp_path):
+    spec = SPEC.replace('table = "visits"', 'table = "t"')
+    numbers = typed(50).set_column(1, "city", pa.array(range(50)))
+    pq.write_table(numbers, tmp_path / "rows.parquet")
+    source = str(tmp_path / "rows.parquet")
+    privsql.publish(source, tmp_path / "t.duckdb", spec=parse_spec(spec), seed=1)
+    with pytest.raises(DataError, match="does not fit its column") as caught:
+        append(tmp_path / "t.duckdb", parquet_batch(tmp_path, spec=spec))
+    assert "north" not in str(caught.value)
+
+
+def test_a_batch_keeps_nothing_of_the_order_of_its_rows():
+    """Rows sorted by illness: the first hundred lines of the batch are like any others."""
+    lines = ["id,city,illness,age"]
+    lines += [f"{i},north,{'flu' if i < 300 else 'none'},1" for i in range(3000)]
+    made = batch("\n".join(lines) + "\n").splitlines()[2:-1]
+    share = sum(",flu," in line for line in made) / len(made)
+    first = sum(",flu," in line for line in made[:300]) / 300
+    assert abs(first - share) < 0.12
+
+
+def test_several_rows_a_person_cost_the_release_its_epsilon(tmp_path):
+    text = rows(500)
+    (tmp_path / "raw.csv").write_text(text + "".join(text.splitlines(keepends=True)[1:]))
+    (tmp_path / "spec.toml").write_text(SPEC)
+    report = privsql.publish(
+        str(tmp_path / "raw.csv"), tmp_path / "r.duckdb", spec=tmp_path / "spec.toml"
+    )
+    assert report.manifest.privacy.raw == (
+        "some persons have several rows, and each adds its own epsilon",
+    )
+    protected = SPEC + "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"
+    (tmp_path / "spec.toml").write_text(protected)
+    with pytest.raises(DataError, match="several rows"):
+        privsql.publish(
+            str(tmp_path / "raw.csv"), tmp_path / "p.duckdb", spec=tmp_path / "spec.toml"
+        )
+
+
+def test_a_table_may_be_called_like_our_own_temporary_ones(tmp_path):
+    (tmp_path / "raw.csv").write_text(rows(100))
+    for name in ("staged", "batch", "marked"):
+        (tmp_path / "spec.toml").write_text(SPEC.replace('"visits"', f'"{name}"'))
+        out = tmp_path / f"{name}.duckdb"
+        privsql.publish(str(tmp_path / "raw.csv"), out, spec=tmp_path / "spec.toml", seed=1)
+        assert privsql.release.open(out).manifest.table == name

@@ -91,7 +91,10 @@ def test_every_field_is_explained_on_its_page():
             m.Privacy("person", 2.0, 1, True),
             "Each person's published values together are 2-locally",
         ),
-        (m.Privacy("row", 2.0, 3, False), "over 3 publications; a one-off"),
+        (
+            m.Privacy("row", 2.0, 3, False),
+            "over 3 publications to persons",
+        ),
         (m.Privacy("row", math.inf, 1, True, ("x",)), "No epsilon for this release: x."),
         (m.Privacy("row", math.inf, 1, True), "published as they are"),
         (m.Privacy("row", 1.0, 1, True, (), True), "UNSAFE"),
