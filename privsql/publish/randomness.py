@@ -20,7 +20,7 @@ The *stream* numbers further draws for the same row: one below 2^32 names a purp
 >>> (draws.words(units, "age", values) == Seeded(1).words(units, "age", values)).all()
 np.True_
 >>> bounded(draws, units, "age", values, 10).tolist()
-[0, 0]
+[7, 6]
 """
 
 from __future__ import annotations

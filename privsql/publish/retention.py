@@ -14,7 +14,7 @@ publications are independent and their epsilons add, which is what the ledger co
 >>> from privsql.publish.units import row_units
 >>> ages, rows = np.array([2, 2, 2, 3, 3, 3]), row_units(0, 6)
 >>> perturb(ages, Uniform(0.5, 10), Seeded(1), rows, "age").tolist()
-[2, 9, 0, 3, 0, 3]
+[2, 2, 4, 9, 5, 3]
 """
 
 from __future__ import annotations
