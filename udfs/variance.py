@@ -13,7 +13,7 @@ what the rows really hold.  For one unweighted count it is ``sum G^2 - sum G``.
 This is the error *due to the perturbation*: the truth is what the raw table would have said.
 Weights add the error of sampling rows independently, each kept with chance 1/W.  SPS draws a
 fixed number from each group instead, which varies less, so there the estimate errs on the
-wide side: at p = .9 with a share of .9 about twofold in the standard error.
+wide side.
 
 The sums over rows arrive already grouped by published state:
 
