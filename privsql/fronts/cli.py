@@ -108,7 +108,8 @@ def init(source: str, output: Path | None) -> None:
     default="-",
     help="CSV or Parquet; stdout (CSV).",
 )
-def perturb(spec: Path, rows: Path, output: Path) -> None:
+@click.option("--accept-loss", is_flag=True, help="Perturb although losses add up (see ledger).")
+def perturb(spec: Path, rows: Path, output: Path, accept_loss: bool) -> None:
     """Perturb a client's own rows before they are sent: rows in, a batch out.
 
     Files are CSV, or Parquet if their names end in .parquet.
@@ -118,13 +119,13 @@ def perturb(spec: Path, rows: Path, output: Path) -> None:
       privsql perturb clinic.toml < rows.csv > batch.csv
       privsql perturb clinic.toml -i rows.parquet -o batch.parquet
     """
-    from privsql.publish.job import draws_of
-    from privsql.publish.local import perturb_file
+    from privsql.publish.local import perturb as run
 
-    wanted, randomness = draws_of(spec)
     source, target = (None if str(path) == "-" else path for path in (rows, output))
-    count = perturb_file(wanted, source, target, randomness)
+    count, notes = run(spec, source, target, accept_loss=accept_loss)
     click.echo(f"perturbed {count:,} rows", err=True)
+    for line in (*notes.facts, *(f"WARNING: {warning}" for warning in notes.warnings)):
+        click.echo(line, err=True)
 
 
 @main.command()

@@ -1,49 +1,97 @@
-"""Adding batches to a release, by writing a new file and renaming it into view."""
+"""Adding batches to a release, by writing a new file and renaming it into view.
+
+    lock ── release opened ── batch checked ── rows of both ── groups numbered ── new file
+
+The lock comes first: what is read before it may be replaced by somebody else before it is
+written again, and their rows would be lost.  Values are compared by the database alone, as
+publishing compares them: NULL equals NULL, NaN equals NaN and -0.0 equals 0.0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
-from duckdb import ColumnExpression, FunctionExpression
+from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
-from privsql.errors import DataError, NotSupportedError, OperationalError
-from privsql.publish.batches import CHUNK, codes_in, read_batch
+from privsql.errors import DataError, IntegrityError, NotSupportedError, OperationalError
+from privsql.publish.batches import codes_in, read_batch
+from privsql.publish.fitting import insert_fitted
 from privsql.publish.grouping import marked
+from privsql.publish.job import MEMORY
 from privsql.publish.resolve import WHOLE
 from privsql.publish.staging import commit, staging
 from privsql.release.manifest import Manifest
-from privsql.release.names import GROUP, MULTIPLICITY, ROWS, TUPLES, quoted, values_table
-from privsql.release.store import open_release, write_manifest
+from privsql.release.names import (
+    GROUP,
+    MULTIPLICITY,
+    RESERVED,
+    ROWS,
+    TUPLES,
+    domain_table,
+    published_table,
+    quoted,
+    values_table,
+)
+from privsql.release.store import attach, open_release, write_manifest
+
+# The labels of a tuple, together; the statement that ranks them spells it out.
+LABELS = f"{RESERVED}labels"
 
 
 def append(release: str | Path, batch: str | Path) -> int:
     """Add the rows of a batch to a release, by writing a new file; say how many they were."""
-    target = Path(release)
-    manifest = open_release(target).manifest
-    if manifest.protection is not None or any(
-        column.mechanism in WHOLE for column in manifest.sensitive
-    ):
-        raise NotSupportedError("rows cannot be added to a release that was made of a whole table")
-    rows = _checked(read_batch(Path(batch), manifest), manifest)
+    # Two names of one file must meet at one lock, and a link must stay one.
+    target = Path(release).resolve()
     with staging(target, force=True) as folder:
+        manifest = open_release(target).manifest
+        _check_mechanisms(manifest)
+        given = read_batch(Path(batch), manifest)
+        if given.digest in manifest.batches:
+            raise DataError(
+                f"{batch} is in the release already",
+                hint="each batch counts once; nothing was changed",
+            )
+        manifest = replace(manifest, batches=tuple(sorted((*manifest.batches, given.digest))))
         made = folder / "release.duckdb"
-        spill = str(folder / "spill")
         try:
-            with duckdb.connect(str(made), config={"temp_directory": spill}) as con:
-                count = _rebuild(con, target, manifest, rows)
+            with closing(_database(made, folder)) as con:
+                attach(con, target, "ATTACH $path AS old (READ_ONLY, TYPE duckdb)")
+                count = _rebuild(con, manifest, _checked(given.rows, manifest))
         except (duckdb.IOException, duckdb.OutOfMemoryException):
             raise OperationalError(
                 f"the release could not be written beside {target}",
                 hint="is the disk full? nothing was changed",
             ) from None
+        open_release(made)  # what cannot be opened must not replace what can
         commit(made, target)
     return count
+
+
+def _check_mechanisms(manifest: Manifest) -> None:
+    """Refuse a release that new rows would make untrue: its rows depend on each other."""
+    whole = [column.name for column in manifest.sensitive if column.mechanism in WHOLE]
+    if manifest.protection is None and not whole:
+        return
+    reason = (
+        "its personal groups were cut down (reconstruction privacy)"
+        if not whole
+        else f"{', '.join(whole)} drew from the whole column"
+    )
+    raise NotSupportedError(
+        f"rows cannot be added to a release that was made of a whole table: {reason}",
+        hint="publish all rows together again, or publish these as a release of their own",
+    )
+
+
+def _database(made: Path, folder: Path) -> duckdb.DuckDBPyConnection:
+    # The same room as publishing takes: it sorts and groups the same rows.
+    config = {"temp_directory": str(folder / "spill"), "memory_limit": MEMORY}
+    return duckdb.connect(str(made), config=config)  # type: ignore[arg-type]
 
 
 def _checked(rows: Iterable[pa.RecordBatch], manifest: Manifest) -> Iterator[pa.RecordBatch]:
@@ -61,43 +109,27 @@ def _checked(rows: Iterable[pa.RecordBatch], manifest: Manifest) -> Iterator[pa.
 
 
 def _rebuild(
-    con: duckdb.DuckDBPyConnection,
-    target: Path,
-    manifest: Manifest,
-    rows: Iterable[pa.RecordBatch],
+    con: duckdb.DuckDBPyConnection, manifest: Manifest, rows: Iterable[pa.RecordBatch]
 ) -> int:
     """Write the release again with the rows added, in the order of its content; count them."""
-    names = [c.name for c in (*manifest.public, *manifest.sensitive)]  # type: ignore[attr-defined]
+    public = [column.name for column in manifest.public]
+    names = [*public, *(column.name for column in manifest.sensitive)]
     con.execute("CREATE SCHEMA privsql")
-    with open_release(target).connection() as old:
-        _copy(con, old, "staged", quoted(manifest.table), temporary=True)
-        for column in manifest.sensitive:
-            _copy_if_there(con, old, f"privsql.{quoted(f'domain of {column.name}')}")
-        labels = {
-            name: dict(old.table(values_table(name)).fetchall()) for name in manifest.groups.columns
-        }
-    staged = con.table("staged")
-    kinds = dict(zip(staged.columns, staged.types, strict=True))
-    added = staged.select(*(ColumnExpression(name) for name in names)).limit(0)
-    con.execute(f"CREATE TEMP TABLE added AS {added.sql_query()}")
+    _copy_domains(con, manifest)
+    old = con.table(f"old.main.{quoted(manifest.table)}")
+    shown = [ColumnExpression(name) for name in names]
+    one = ConstantExpression(1).cast("BIGINT")
+    times = ColumnExpression(MULTIPLICITY).cast("BIGINT") if manifest.multiplicity else one
+    _store(con, "CREATE TEMP TABLE added AS", old.select(*shown).limit(0))
+    kinds = dict(zip(old.columns, old.types, strict=True))
     gathered = 0
     for batch in rows:
-        con.register("batch", pa.Table.from_batches([batch]))
-        try:
-            con.table("batch").select(
-                *(ColumnExpression(name).cast(kinds[name]).alias(name) for name in names)
-            ).insert_into("added")
-        except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError):
-            raise DataError("a public value of the batch does not fit its column") from None
-        con.unregister("batch")
+        insert_fitted(con, "added", batch, kinds, public, gathered)
         gathered += batch.num_rows
-    # The order of the names is ours; multiplicities of new rows are one.
-    old_rows = staged.select(*(ColumnExpression(name) for name in names), _times(manifest))
-    new_rows = con.table("added").select(
-        *(ColumnExpression(name) for name in names), duckdb.ConstantExpression(1).alias(ROWS)
-    )
-    con.execute(f"CREATE TEMP TABLE all_rows AS {old_rows.union(new_rows).sql_query()}")
-    groups = _renumber(con, manifest, labels)
+    old_rows = old.select(*shown, times.alias(ROWS))
+    new_rows = con.table("added").select(*shown, one.alias(ROWS))
+    _store(con, "CREATE TEMP TABLE all_rows AS", old_rows.union(new_rows))
+    groups = _renumber(con, manifest)
     joined = con.table("all_rows")
     if manifest.grouped:
         joined = marked(con, manifest.groups.columns, "all_rows")
@@ -107,73 +139,100 @@ def _rebuild(
         final = joined.aggregate([*content, count])
     else:
         final = joined.select(*content)
-    final.sort(*content).create(quoted(manifest.table))
-    stored = con.table(quoted(manifest.table))
-    total = int(stored.aggregate([FunctionExpression("count")]).fetchall()[0][0])
+    table = published_table(manifest.table)
+    _store(con, f"CREATE TABLE {table} AS", final.sort(*content))
     write_manifest(
         con,
-        replace(manifest, rows=total, groups=replace(manifest.groups, count=groups)),
+        replace(
+            manifest,
+            rows=_count(con.table(table)),
+            groups=replace(manifest.groups, count=groups),
+            # Clients draw by themselves, under no key that we could know of.
+            privacy=replace(manifest.privacy, memory=False, batches=len(manifest.batches)),
+        ),
     )
+    con.execute("DETACH old")
     con.execute("CHECKPOINT")
     return gathered
 
 
-def _times(manifest: Manifest) -> duckdb.Expression:
-    if manifest.multiplicity:
-        return ColumnExpression(MULTIPLICITY).cast("BIGINT").alias(ROWS)
-    return duckdb.ConstantExpression(1).cast("BIGINT").alias(ROWS)
-
-
-def _renumber(
-    con: duckdb.DuckDBPyConnection, manifest: Manifest, labels: dict[str, dict[Any, int]]
-) -> int:
+def _renumber(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> int:
     """Group numbers after new public values came: old merging, and new values on their own."""
     names = manifest.groups.columns
     keys = [ColumnExpression(name) for name in names]
     counted = FunctionExpression("sum", ColumnExpression(ROWS)).cast("BIGINT").alias(ROWS)
-    grouped = con.table("all_rows").aggregate([*keys, counted])
-    tuples = (grouped.sort(*keys) if keys else grouped).to_arrow_table()
-    number = np.zeros(tuples.num_rows, dtype=np.int64)
-    for name in names:
-        known = labels[name]
-        values = tuples.column(name).to_pylist()
-        for value in values:
-            known.setdefault(value, max(known.values(), default=-1) + 1)
-        label = np.array([known[value] for value in values], dtype=np.int64)
-        number = np.unique(number * (label.max() + 1) + label, return_inverse=True)[1]
-        listed = pa.table(
-            {
-                "value": pa.array(list(known), tuples.schema.field(name).type),
-                "label": pa.array(list(known.values()), pa.uint32()),
-            }
+    _store(con, "CREATE TEMP TABLE counted AS", con.table("all_rows").aggregate([*keys, counted]))
+    tuples = con.table("counted")
+    labels = [f"{RESERVED}label_{place}" for place in range(len(names))]
+    for name, label in zip(names, labels, strict=True):
+        _label(con, name)
+        left, right = tuples.set_alias("s"), con.table(values_table(name)).set_alias("t")
+        tuples = left.join(right, _same(ColumnExpression("s", name), "t")).select(
+            *(ColumnExpression("s", each).alias(each) for each in left.columns),
+            ColumnExpression("t", "label").alias(label),
         )
-        con.from_arrow(listed).sort(ColumnExpression("value")).create(values_table(name))
-    con.from_arrow(tuples.append_column(GROUP, pa.array(number, pa.uint32()))).create(TUPLES)
-    return int(number.max()) + 1
+    # One number for each combination of labels, in their order.
+    together = FunctionExpression("row", *(ColumnExpression(label) for label in labels))
+    kept = [ColumnExpression(name) for name in (*names, ROWS)]
+    _store(
+        con,
+        "CREATE TEMP TABLE labelled AS",
+        tuples.select(*kept, (together if labels else ConstantExpression(0)).alias(LABELS)),
+    )
+    numbered = con.sql(
+        "SELECT * EXCLUDE (privsql_labels),"
+        " CAST(dense_rank() OVER (ORDER BY privsql_labels) - 1 AS UINTEGER) AS privsql_group"
+        " FROM labelled"
+    )
+    _store(con, f"CREATE TABLE {TUPLES} AS", numbered.sort(*keys) if keys else numbered)
+    written = con.table(TUPLES)
+    if _count(written) != _count(con.table("counted")):
+        raise IntegrityError("the values of a public column do not have one label each")
+    return _largest(written, GROUP) + 1
 
 
-def _copy(
-    con: duckdb.DuckDBPyConnection,
-    old: duckdb.DuckDBPyConnection,
-    name: str,
-    table: str,
-    *,
-    temporary: bool = False,
-) -> None:
-    reader = old.table(table).to_arrow_reader(CHUNK * 10)
-    con.register("copied", reader)
-    if temporary:
-        con.execute("CREATE TEMP TABLE staged AS SELECT * FROM copied")
-    else:
-        con.table("copied").create(name)
-    con.unregister("copied")
+def _label(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Write the labels of a public column's values: the old ones, and new ones after them."""
+    value, label = ColumnExpression("value"), ColumnExpression("label")
+    old = con.table(f"old.{values_table(name)}")
+    shown = con.table("counted").select(ColumnExpression(name).alias("value")).distinct()
+    new = shown.set_alias("s").join(
+        old.set_alias("t"), _same(ColumnExpression("s", "value"), "t"), how="anti"
+    )
+    _store(con, "CREATE OR REPLACE TEMP TABLE fresh AS", new)
+    placed = con.sql("SELECT value, row_number() OVER (ORDER BY value) AS place FROM fresh")
+    after = ColumnExpression("place") + ConstantExpression(_largest(old, "label"))
+    added = placed.select(value, after.cast("UINTEGER").alias("label"))
+    both = old.select(value, label).union(added)
+    _store(con, f"CREATE TABLE {values_table(name)} AS", both.sort(value))
 
 
-def _copy_if_there(
-    con: duckdb.DuckDBPyConnection, old: duckdb.DuckDBPyConnection, table: str
-) -> None:
-    try:
-        old.table(table)
-    except duckdb.CatalogException:
-        return
-    _copy(con, old, table, table)
+def _same(value: duckdb.Expression, labels: str) -> duckdb.Expression:
+    # Rows compare NULL as equal to NULL, which single columns do not.
+    listed = FunctionExpression("row", ColumnExpression(labels, "value"))
+    return FunctionExpression("row", value) == listed
+
+
+def _copy_domains(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
+    for column in manifest.sensitive:
+        table = domain_table(column.name)
+        try:
+            listed = con.table(f"old.{table}")
+        except duckdb.CatalogException:  # too large to be listed
+            continue
+        _store(con, f"CREATE TABLE {table} AS", listed)
+
+
+def _store(con: duckdb.DuckDBPyConnection, create: str, relation: duckdb.DuckDBPyRelation) -> None:
+    # As a statement of its own: the relation's own create() does not notice Ctrl-C.
+    con.execute(f"{create} {relation.sql_query()}")
+
+
+def _largest(relation: duckdb.DuckDBPyRelation, name: str) -> int:
+    return int(
+        relation.aggregate([FunctionExpression("max", ColumnExpression(name))]).fetchall()[0][0]
+    )
+
+
+def _count(relation: duckdb.DuckDBPyRelation) -> int:
+    return int(relation.aggregate([FunctionExpression("count")]).fetchall()[0][0])

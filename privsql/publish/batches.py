@@ -2,6 +2,10 @@
 
 A CSV batch has both in its first and last line, a Parquet batch in its key-value metadata.
 The hash finds accidents, not forgeries.  In CSV an empty field is NULL.
+
+A random number of the batch's own goes into the hash.  Two clients with equal rows then have
+batches of their own, neither of which is taken for a repetition of the other; and the hash,
+which a release shows, tells nobody which of its rows came together.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ import csv
 import hashlib
 import io
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,14 +29,22 @@ from privsql.channels import Channel, Domain
 from privsql.errors import DataError, DomainError, NotSupportedError
 from privsql.release.manifest import Manifest
 
-HEADER, FOOTER = "# privsql batch, rules ", "# sha256 "
+HEADER, NUMBERED, FOOTER = "# privsql batch, rules ", ", number ", "# sha256 "
 
 # What a Parquet batch says of itself.
 RULES, SHA256, COUNTS = "privsql.rules", "privsql.sha256", "privsql.rows"
-
+NUMBER = "privsql.number"
 
 # Rows that are perturbed together while they stream by.
 CHUNK = 10_000
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that was found whole: the hash that tells it from all others, and its rows."""
+
+    digest: str
+    rows: Iterator[pa.RecordBatch]
 
 
 def rules(
@@ -57,7 +71,9 @@ def write_csv(under: str, names: Sequence[str], made: Iterator[pa.RecordBatch], 
 
     # Not before the first rows were read: what is refused at once writes nothing.
     first = next(made, None)
-    out.write(f"{HEADER}{under}\n")
+    head = f"{HEADER}{under}{NUMBERED}{secrets.token_hex(16)}\n"
+    digest.update(head.encode())
+    out.write(head)
     write([names])
     while first is not None:
         write(zip(*(_texts(name, first.column(name)) for name in names), strict=True))
@@ -82,7 +98,8 @@ def _texts(name: str, values: pa.Array[Any]) -> list[str]:
 
 def write_parquet(under: str, made: Iterator[pa.RecordBatch], path: Path) -> int:
     """Write rows that were made under these rules as a Parquet batch; say how many they are."""
-    digest, counts = hashlib.sha256(), []
+    number, counts = secrets.token_hex(16), []
+    digest = hashlib.sha256(number.encode())
     first = next(made, None)
     if first is None:
         raise DataError("there are no rows to perturb")
@@ -93,7 +110,7 @@ def write_parquet(under: str, made: Iterator[pa.RecordBatch], path: Path) -> int
             counts.append(first.num_rows)
             first = next(made, None)
         said = {RULES: under, SHA256: digest.hexdigest(), COUNTS: json.dumps(counts)}
-        writer.add_key_value_metadata(said)
+        writer.add_key_value_metadata(said | {NUMBER: number})
     return sum(counts)
 
 
@@ -127,15 +144,15 @@ def _hash(digest: Any, batch: pa.RecordBatch) -> None:
             digest.update(part)
 
 
-def read_batch(path: Path, manifest: Manifest) -> Iterator[pa.RecordBatch]:
-    """Rows of a batch as they were written, once its hash and its rules were checked."""
+def read_batch(path: Path, manifest: Manifest) -> Batch:
+    """Open a batch, once its hash and its rules were checked; rows are as they were written."""
     public = [column.name for column in manifest.public]
     sensitive = [(c.name, c.domain, c.channel) for c in manifest.sensitive]
     names = [*public, *(name for name, _, _ in sensitive)]
     try:
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1"
-        made_under, rows = _parquet_batch(path) if parquet else _csv_batch(path, names)
+        made_under, batch = _parquet_batch(path) if parquet else _csv_batch(path, names)
     except OSError as problem:
         raise DataError(f"cannot read {path}: {problem.strerror or 'I/O error'}") from None
     if made_under != rules(manifest.table, public, sensitive):
@@ -143,10 +160,10 @@ def read_batch(path: Path, manifest: Manifest) -> Iterator[pa.RecordBatch]:
             f"{path} was made under other rules than the release",
             hint="perturb the rows with the spec of this release",
         )
-    return rows
+    return batch
 
 
-def _csv_batch(path: Path, names: Sequence[str]) -> tuple[str, Iterator[pa.RecordBatch]]:
+def _csv_batch(path: Path, names: Sequence[str]) -> tuple[str, Batch]:
     # Mapped, so that memory stays flat; an empty file cannot be.
     text = pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
     first, newline, _ = bytes(text.slice(0, min(200, text.size))).partition(b"\n")
@@ -156,7 +173,8 @@ def _csv_batch(path: Path, names: Sequence[str]) -> tuple[str, Iterator[pa.Recor
         raise _not_whole(path)
     begin, end = len(first) + 1, text.size - len(said) - len(mark)
     body = text.slice(begin, max(0, end - begin))
-    if hashlib.sha256(body).hexdigest().encode() != said.strip():
+    digest = hashlib.sha256(text.slice(0, max(begin, end))).hexdigest()
+    if digest.encode() != said.strip():
         raise _changed(path)
     options = pacsv.ConvertOptions(
         column_types={name: pa.string() for name in names},
@@ -172,16 +190,17 @@ def _csv_batch(path: Path, names: Sequence[str]) -> tuple[str, Iterator[pa.Recor
         except pa.ArrowException:
             raise DataError(f"{path} cannot be read as CSV") from None
 
-    return first[len(HEADER) :].decode(errors="replace").strip(), rows()
+    under = first[len(HEADER) :].decode(errors="replace").partition(NUMBERED)[0]
+    return under, Batch(digest, rows())
 
 
-def _parquet_batch(path: Path) -> tuple[str, Iterator[pa.RecordBatch]]:
+def _parquet_batch(path: Path) -> tuple[str, Batch]:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError):
         raise _not_whole(path) from None
     said = file.metadata.metadata or {}
-    if not {RULES.encode(), SHA256.encode(), COUNTS.encode()} <= said.keys():
+    if not {key.encode() for key in (RULES, SHA256, COUNTS, NUMBER)} <= said.keys():
         file.close()
         raise _not_whole(path)
 
@@ -190,7 +209,7 @@ def _parquet_batch(path: Path) -> tuple[str, Iterator[pa.RecordBatch]]:
             for i in range(file.num_row_groups):
                 yield from file.read_row_group(i).combine_chunks().to_batches()
 
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(said[NUMBER.encode()])
     try:
         with file:
             groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
@@ -201,7 +220,7 @@ def _parquet_batch(path: Path) -> tuple[str, Iterator[pa.RecordBatch]]:
         raise _changed(path) from None
     if not whole or digest.hexdigest().encode() != said[SHA256.encode()]:
         raise _changed(path)
-    return said[RULES.encode()].decode(errors="replace"), rows()
+    return said[RULES.encode()].decode(errors="replace"), Batch(digest.hexdigest(), rows())
 
 
 def _not_whole(path: Path) -> DataError:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from privsql.errors import DataError
 from privsql.publish.groups import Merging, merge, personal_groups
+from privsql.publish.kinds import exactly, from_stored, plain, stored
 from privsql.publish.report import Notes
 from privsql.publish.resolve import Column
 from privsql.publish.rows import codes_of
@@ -62,25 +63,27 @@ def group_rows(
     staged = con.table("staged")
     keys = [ColumnExpression(name) for name in names]
     counted = staged.aggregate([*keys, FunctionExpression("count").alias(ROWS)]).sort(*keys)
-    tuples = counted.to_arrow_table()
+    with exactly(con):
+        tuples = counted.to_arrow_table()
     encoded = [_encoded(name, tuples.column(name)) for name in names]
     codes = [np.asarray(each.indices.to_numpy(zero_copy_only=False)) for each in encoded]
     if spec.groups.merge == "none":
         merging = _unmerged(names, encoded)
     else:
-        relation = staged
+        counted_in, relation = con, staged
         if spec.groups.source == "raw":
             notes.depends_on_raw("public values were merged by raw frequencies")
-            relation = raw.relation
+            counted_in, relation = raw.connection, raw.relation
         merging = merge(
             {
-                name: [_table(relation, name, each, column) for column in columns]
+                name: [_table(counted_in, relation, name, each, column) for column in columns]
                 for name, each in zip(names, encoded, strict=True)
             },
             codes,
             tuples.column(ROWS).to_numpy(),
             names={
-                name: each.dictionary.to_pylist() for name, each in zip(names, encoded, strict=True)
+                name: _Names(from_stored(each.dictionary, tuples.column(name).type))
+                for name, each in zip(names, encoded, strict=True)
             },
             significance=spec.groups.significance,
             df="m" if spec.groups.df == "m" else "m-1",
@@ -92,7 +95,11 @@ def group_rows(
     with_groups = tuples.append_column(GROUP, pa.array(numbers, pa.uint32()))
     con.from_arrow(with_groups).create(TUPLES)
     for name, each, labels in zip(names, encoded, merging.labels, strict=True):
-        listed = pa.table({"value": each.dictionary, "label": pa.array(labels, pa.uint32())})
+        field = tuples.schema.field(name)
+        listed = pa.table(
+            [from_stored(each.dictionary, field.type), pa.array(labels, pa.uint32())],
+            schema=pa.schema([field.with_name("value"), pa.field("label", pa.uint32())]),
+        )
         con.from_arrow(listed).sort(ColumnExpression("value")).create(values_table(name))
     stored = tuples.num_rows > SMALL
     return Grouping(tuple(names), int(numbers.max()) + 1, merging.fell_back, stored)
@@ -124,8 +131,27 @@ def mark(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
     con.execute("ALTER TABLE marked RENAME TO staged")
 
 
+class _Names(Sequence[object]):
+    """Public values as a warning calls them, made one by one when one is called."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = plain(values)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> object:  # type: ignore[override] # never a slice
+        """One of them; Python has no dates before the year 1, and no infinite ones."""
+        try:
+            value: object = self._values[index].as_py()
+        except (ValueError, OverflowError):
+            return "..."
+        return value
+
+
 def _encoded(name: str, column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
-    values: Any = pa.concat_arrays(column.chunks)
+    values: Any = _one_zero(stored(pa.concat_arrays(column.chunks)))
     try:
         encoded: pa.DictionaryArray[Any, Any] = values.dictionary_encode(null_encoding="encode")
     except pa.ArrowNotImplementedError:
@@ -136,6 +162,13 @@ def _encoded(name: str, column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any,
     return encoded
 
 
+def _one_zero(values: Any) -> Any:
+    """Values as the database groups them: Arrow alone tells -0.0 from 0.0."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.add(values, pa.scalar(0.0).cast(values.type))
+
+
 def _unmerged(names: Sequence[str], encoded: Sequence[pa.DictionaryArray[Any, Any]]) -> Merging:
     sizes = tuple(len(each.dictionary) for each in encoded)
     labels = tuple(np.arange(size, dtype=np.int64) for size in sizes)
@@ -143,13 +176,14 @@ def _unmerged(names: Sequence[str], encoded: Sequence[pa.DictionaryArray[Any, An
 
 
 def _table(
+    con: duckdb.DuckDBPyConnection,
     relation: duckdb.DuckDBPyRelation,
     name: str,
     encoded: pa.DictionaryArray[Any, Any],
     column: Column,
 ) -> Counts:
     """How often each value of a public column comes with each value of a sensitive one."""
-    with readable():
+    with readable(), exactly(con):
         found = relation.aggregate(
             [
                 ColumnExpression(name),
@@ -157,8 +191,11 @@ def _table(
                 FunctionExpression("count").alias(ROWS),
             ]
         ).to_arrow_table()
-    rows = pc.index_in(found.column(0), value_set=encoded.dictionary, skip_nulls=False)
-    codes, bins = np.unique(codes_of(column, found.column(1)), return_inverse=True)
+    public: Any = _one_zero(stored(found.column(0).combine_chunks()))
+    if pa.types.is_dictionary(public.type):  # an ENUM of the source, published as text
+        public = public.dictionary_decode()
+    rows = pc.index_in(public, value_set=encoded.dictionary, skip_nulls=False)
+    codes, bins = np.unique(codes_of(column, plain(found.column(1))), return_inverse=True)
     table = np.zeros((len(encoded.dictionary), len(codes)))
     known = np.asarray(rows.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
     at = np.asarray(rows.fill_null(0).to_numpy(zero_copy_only=False))

@@ -11,7 +11,7 @@ if and only if an invertible channel makes equal ones of them, so the same test 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -42,11 +42,14 @@ DOMINANT = 0.5
 # All pairs of more values than this are not tested: time and memory grow as its square.
 VALUES_LIMIT = 4096
 
-# Pairs tested in one go, so that a row of intermediate results stays in the cache.
+# Nor are more counts than this, over all pairs: up to about half a minute where bins are full.
+WORK_LIMIT = 1 << 32
+
+# Counts compared in one go, so that intermediate results stay in the cache.
 BLOCK = 1 << 15
 
-# Added to a denominator so that an empty bin gives 0 and not 0/0.
-NOTHING = 1e-300
+# Values that one is compared with in one go: alike in their number of rows.
+WIDTH = 256
 
 # What is left of a sum that should be zero, relatively.
 ROUNDING = 1e-9
@@ -120,64 +123,120 @@ def linked(
     """
     table = _table(counts)
     values, bins = table.shape
-    if values > VALUES_LIMIT:
+    if values > VALUES_LIMIT or values * (values - 1) // 2 * bins > WORK_LIMIT:
         raise TooLargeError(
             f"merging compares all pairs of values, and {values} are too many"
-            f" (the limit is {VALUES_LIMIT})",
+            f" (the limit is {VALUES_LIMIT}, and less where the sensitive column has many values)",
             hint="coarsen the column, mark it grouping = false, or do not merge",
         )
     critical = _critical(significance, tests, df, bins)
     links = np.eye(values, dtype=bool)
-    chosen = np.flatnonzero(table.sum(axis=1) >= max(minimum, 1))
-    # Bin by bin in memory, for the loop over them; bins that are empty everywhere are left out.
-    by_bin = np.ascontiguousarray(table[chosen].T[table.sum(axis=0) > 0])
-    count = len(chosen)
-    start = 0
-    while start < count:
-        stop = min(count, start + max(1, BLOCK // (count - start)))
-        same = _same(by_bin[:, start:stop], by_bin[:, start:], critical, pool)
-        links[np.ix_(chosen[start:stop], chosen[start:])] |= same
-        links[np.ix_(chosen[start:], chosen[start:stop])] |= same.T
-        start = stop
+    totals = table.sum(axis=1)
+    chosen = np.flatnonzero(totals >= max(minimum, 1))
+    # Fewest rows first: a value is then compared with larger ones, for which most of its
+    # bins are sparse.
+    chosen = chosen[np.argsort(totals[chosen], kind="stable")]
+    used = table.sum(axis=0) > 0
+    ordered = table[chosen][:, used]
+    for start in range(0, len(chosen), WIDTH):
+        others = _Others.of(ordered[start : start + WIDTH])
+        for i in range(min(start + WIDTH, len(chosen))):
+            # Each pair once: among these others, only with those that come after.
+            later = max(i + 1, start)
+            same = _same(ordered[i], others, critical, pool)[later - start :]
+            links[chosen[i], chosen[later : start + WIDTH]] = same
+            links[chosen[later : start + WIDTH], chosen[i]] = same
     return links
 
 
-def _same(left: Array, right: Array, critical: Array, pool: bool) -> Links:
-    """Test all pairs of a value on the left with one on the right; columns are values.
+@dataclass(frozen=True)
+class _Others:
+    """Values to compare one with: counts by bin, ``(m, k)``, and what speeds it up."""
 
-    In the counts, eq. 4 is ``sum_j (n' o_j - n o'_j)^2 / (o_j + o'_j) / (n n')``.
+    counts: Array
+    totals: Array
+    most: Array  # of them, in each bin
+    fewest: Array
+    occupied: NDArray[np.float32]  # 1 where there are rows
+    bins: NDArray[np.float32]  # how many of those each value has
+
+    @classmethod
+    def of(cls, table: Array) -> _Others:
+        counts = np.ascontiguousarray(table.T)
+        occupied = (counts > 0).astype(np.float32)
+        most, fewest = counts.max(axis=1), counts.min(axis=1)
+        return cls(counts, counts.sum(axis=0), most, fewest, occupied, occupied.sum(axis=0))
+
+
+def _same(o: Array, others: _Others, critical: Array, pool: bool) -> Links:
+    """Test one value, bins ``(m,)``, against k others.
+
+    With N = n + n', eq. 4 is ``N^2/(n n') (sum_j o_j^2 / (o_j + o'_j) - n^2/N)``, to which
+    bins without o_j add nothing.
     """
-    n, total = left.sum(axis=0)[:, None], right.sum(axis=0)[None, :]
-    # o_j + o'_j below this is a sparse bin: min(n, n') (o_j + o'_j) / (n + n') < 5.
-    sparse = SPARSE * (n + total) / np.minimum(n, total)
-    shape = (left.shape[1], right.shape[1])
-    statistic, used, dense, many = (np.zeros(shape) for _ in range(4))
-    # Over all bins, n' o_j - n o'_j sums to 0 and o_j + o'_j to n + n'.
-    thin_apart, thin_both = np.zeros(shape), np.zeros(shape) + n + total
-    # In place, and masks as numbers: twice as fast as numpy's own where.
-    both, apart, scratch, full = (np.empty(shape) for _ in range(4))
-    for o, p in zip(left[:, :, None], right[:, None, :], strict=True):
-        np.add(o, p, out=both)
-        np.subtract(np.multiply(o, total, out=apart), np.multiply(p, n, out=scratch), out=apart)
-        np.greater_equal(both, sparse, out=full)
-        if pool:
-            thin_apart -= np.multiply(apart, full, out=scratch)
-            thin_both -= np.multiply(both, full, out=scratch)
-            many += full
-        np.multiply(apart, apart, out=apart)
-        used += np.greater(both, 0, out=scratch)
-        both += NOTHING
-        apart /= both
-        statistic += apart
-        if pool:
-            dense += np.multiply(apart, full, out=apart)
+    n, totals = o.sum(), others.totals
     if pool:
-        some = thin_both > ROUNDING * (n + total)
-        dense += thin_apart**2 / np.where(some, thin_both, 1.0)
-        many += some
-        statistic, used = np.where(many > 1, dense, statistic), np.where(many > 1, many, used)
-    accepted: Links = statistic / (n * total) <= critical[used.astype(np.intp)]
+        used, shares = _pooled(o, n, others)
+    else:
+        used, shares = np.zeros(len(totals)), np.zeros(len(totals))
+    # One bin is no test: then sparse bins stay apart.
+    alone = np.flatnonzero(used <= 1)
+    if len(alone):
+        some = np.flatnonzero(o)
+        mine = (o > 0).astype(np.float32)
+        either = len(some) + others.bins - mine @ others.occupied
+        counts = others.counts if len(alone) == len(totals) else others.counts[:, alone]
+        used[alone] = either[alone]
+        shares[alone] = _shares(o, counts, some)
+    both = n + totals
+    statistic = both * both / (n * totals) * (shares - n * n / both)
+    accepted: Links = statistic <= critical[used.astype(np.intp)]
     return accepted
+
+
+def _pooled(o: Array, n: float, others: _Others) -> tuple[Array, Array]:
+    """Bins used and ``sum_j o_j^2 / (o_j + o'_j)``, all sparse bins of a pair taken as one."""
+    both = n + others.totals
+    # A bin with less is sparse: min(n, n') (o_j + o'_j) / (n + n') < 5.
+    least = SPARSE * both / np.minimum(n, others.totals)
+    always = o + others.fewest >= least.max()
+    # Bins that are full for all others need no mask, those that are for none no look.
+    full_always = np.flatnonzero(always)
+    used = np.full(len(both), float(len(full_always)))
+    mine = np.full(len(both), o[full_always].sum())
+    filled = mine + (others.counts[full_always].sum(axis=0) if len(full_always) else 0.0)
+    shares = _shares(o, others.counts, full_always[o[full_always] > 0])
+    for rows in _blocks(np.flatnonzero(~always & (o + others.most >= least.min())), len(both)):
+        here = o[rows]
+        sums = here[:, None] + others.counts[rows]
+        full = (sums >= least).astype(np.float64)
+        used += full.sum(axis=0)
+        mine += here @ full
+        filled += np.einsum("jk,jk->k", full, sums)
+        # Where both are empty nothing is full, and nothing may be divided by.
+        shares += (here * here) @ np.divide(full, np.maximum(sums, 1.0, out=sums), out=sums)
+    # What is left is the sparse bins; rounding must not make a bin of nothing.
+    thin = both - filled
+    some = thin > ROUNDING * both
+    shares += np.where(some, (n - mine) ** 2 / np.where(some, thin, 1.0), 0.0)
+    return used + some, shares
+
+
+def _shares(o: Array, counts: Array, bins: NDArray[np.intp]) -> Array:
+    """``sum_j o_j^2 / (o_j + o'_j)`` over some bins, none of which may be empty in o."""
+    total = np.zeros(counts.shape[1])
+    for rows in _blocks(bins, counts.shape[1]):
+        here = o[rows]
+        sums = here[:, None] + counts[rows]
+        total += (here * here) @ np.reciprocal(sums, out=sums)
+    return total
+
+
+def _blocks(rows: NDArray[np.intp], width: int) -> Iterator[NDArray[np.intp]]:
+    """Bins in blocks of about BLOCK counts, which stay in a core's cache."""
+    step = max(1, BLOCK // width)
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
 
 
 def _critical(significance: float, tests: int, df: Freedom, bins: int) -> Array:
@@ -258,12 +317,18 @@ def merge(
     ``tuples`` and ``rows`` are the distinct public tuples, one array of codes for each
     column in the same order, and how many rows have them.  Measures are not passed; NULL
     is one more value.  If no column keeps two values, or one merged group holds over half
-    of the rows, the values stay as they are, with a warning.  ``names`` are the values as
+    of the rows, the values stay as they are, with a warning; so do those of a column that
+    has too many of them to compare.  ``names`` are the values as
     they are to be called in a warning about rare ones.
     """
     labels, warnings = [], []
     for column, tables in columns.items():
-        links = links_of(tables, significance=significance, df=df, minimum=minimum, pool=pool)
+        try:
+            links = links_of(tables, significance=significance, df=df, minimum=minimum, pool=pool)
+        except TooLargeError as problem:
+            warnings.append(f"values of {column} are not merged: {problem.reason}; {problem.hint}")
+            labels.append(np.arange(len(_table(tables[0])), dtype=np.int64))
+            continue
         labels.append(_components(links))
         shares = _table(tables[0]).sum(axis=1)
         known = names.get(column) if names is not None else None

@@ -14,11 +14,10 @@ the spec asks for the papers' way; then the manifest says so and no epsilon is c
 from __future__ import annotations
 
 import math
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -27,18 +26,16 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 from duckdb import ColumnExpression, FunctionExpression
-from randomgen import ChaCha
 
 from privsql.channels import Channel
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError, OperationalError, ProgrammingError
 from privsql.publish.cutting import cut_down
+from privsql.publish.draws import Draws, open_draws, spec_beside
 from privsql.publish.grouping import Grouping, group_rows, mark, marked
-from privsql.publish.keys import Ledger, Loss, read_key
-from privsql.publish.randomness import Randomness, Seeded, SystemSource, subkey
+from privsql.publish.ledger import ROW
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.resolve import WHOLE, Column, resolve
-from privsql.publish.retention import digest
 from privsql.publish.rows import (
     Progress,
     perturb_whole,
@@ -50,26 +47,11 @@ from privsql.publish.staging import commit, staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, RESERVED, WEIGHT, domain_table, quoted
 from privsql.release.reading import folded
-from privsql.release.spec import Spec, check_source_columns, read_spec
+from privsql.release.spec import Spec, check_source_columns
 from privsql.release.store import open_release, write_manifest
 
 # Memory that the database may take while it sorts and groups; it spills to disk beyond.
 MEMORY = "1GB"
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Where the draws of a job come from, and the ledger that remembers them."""
-
-    randomness: Randomness
-    ledger: Ledger | None
-    secret: bytes = field(repr=False)
-    state: str = ""  # of the source: changed data must not meet the same stream
-
-    def generator(self, purpose: str) -> np.random.Generator:
-        """A cryptographic stream of its own for a purpose that needs whole columns."""
-        key = int.from_bytes(subkey(self.secret, "generator", purpose, self.state), "little")
-        return np.random.Generator(ChaCha(key=key, rounds=20))
 
 
 def publish(
@@ -87,7 +69,7 @@ def publish(
     ``source`` overrides the spec's.  ``seed`` is for tests and makes the release unsafe.
     Nothing is left on disk unless all of it succeeded.
     """
-    wanted = spec if isinstance(spec, Spec) else _beside(Path(spec))
+    wanted = spec if isinstance(spec, Spec) else spec_beside(Path(spec))
     target = Path(out)
     notes = Notes()
     paths = wanted.source if source is None else [source] if isinstance(source, str) else source
@@ -98,7 +80,7 @@ def publish(
         _check_names(wanted, raw)
         _spare(target, raw, wanted, spec)
         _check_units(wanted, raw, notes)
-        draws = _draws(wanted, seed, notes)
+        draws = open_draws(wanted, seed, notes)
         if draws.ledger is not None:
             held.enter_context(draws.ledger.locked())
             draws = replace(draws, state=f"{folded(wanted.table)} {raw.state()}")
@@ -124,27 +106,6 @@ def publish(
     return PublishReport(target, manifest, rows, tuple(notes.facts), tuple(notes.warnings))
 
 
-def _beside(path: Path) -> Spec:
-    """Read a spec; the files that it names are beside it unless their paths are absolute."""
-    spec = read_spec(path)
-    return replace(
-        spec,
-        source=tuple(str(path.parent / source) for source in spec.source),
-        sources_joined=tuple(
-            tuple(str(path.parent / source) for source in part) for part in spec.sources_joined
-        ),
-        key=None if spec.key is None else str(path.parent / spec.key),
-    )
-
-
-def draws_of(path: Path) -> tuple[Spec, Randomness]:
-    """Read a spec and open the draws that it names, for rows that are perturbed one by one."""
-    spec = _beside(path)
-    # Without a unit, row k of every client would be drawn alike under one key.
-    randomness = SystemSource() if spec.unit == "row" else _draws(spec, None, Notes()).randomness
-    return spec, randomness
-
-
 def _make(
     con: duckdb.DuckDBPyConnection,
     spec: Spec,
@@ -167,16 +128,21 @@ def _make(
     names = [*public, *(column.name for column in columns)]
     multiplicity = _write(con, spec.table, names, grouping, weighted=weighted)
     _write_domains(con, columns)
-    epsilons = {
-        column.name: math.inf if column.spec.mechanism in WHOLE else channels[column.name].epsilon
-        for column in columns
-    }
     release = secrets.token_hex(16)
-    publications, total, record = _account(
-        spec, columns, channels, epsilons, draws, release, accept_loss, notes
-    )
     stored = con.table(f"release.main.{quoted(spec.table)}")
     kinds = dict(zip(stored.columns, map(str, stored.types), strict=True))
+    sensitive = tuple(
+        m.SensitiveColumn(
+            column.name,
+            kinds[column.name],
+            str(column.spec.mechanism),
+            column.domain,
+            channels[column.name],
+            math.inf if column.spec.mechanism in WHOLE else channels[column.name].epsilon,
+        )
+        for column in columns
+    )
+    privacy, record = _account(spec, sensitive, draws, release, accept_loss, notes)
     manifest = m.Manifest(
         release=release,
         software=f"privsql {version('privsql')}",
@@ -185,29 +151,12 @@ def _make(
         public=tuple(
             m.PublicColumn(each.name, kinds[each.name], each.grouping) for each in spec.public
         ),
-        sensitive=tuple(
-            m.SensitiveColumn(
-                column.name,
-                kinds[column.name],
-                str(column.spec.mechanism),
-                column.domain,
-                channels[column.name],
-                epsilons[column.name],
-            )
-            for column in columns
-        ),
+        sensitive=sensitive,
         rows=int(stored.aggregate([FunctionExpression("count")]).fetchall()[0][0]),
         grouped=grouping.stored,
         weighted=weighted,
         multiplicity=multiplicity,
-        privacy=m.Privacy(
-            unit="row" if spec.unit == "row" else "person",
-            epsilon=math.inf if notes.raw else total,
-            publications=publications,
-            memory=draws.randomness.memory,
-            raw=tuple(notes.raw),
-            seeded=draws.randomness.unsafe,
-        ),
+        privacy=privacy,
         groups=_groups(spec, grouping),
         protection=None
         if spec.protect is None
@@ -252,7 +201,7 @@ def _stage(
     progress: Progress,
 ) -> int:
     """Perturb all rows into the temporary table ``staged``."""
-    unit = None if spec.unit == "row" else spec.unit
+    unit = None if spec.unit == ROW else spec.unit
     whole = perturb_whole(raw, columns, draws.generator)
     read = 0
     for count, table in published_batches(
@@ -350,50 +299,39 @@ def _write_domains(con: duckdb.DuckDBPyConnection, columns: Sequence[Column]) ->
 
 def _account(
     spec: Spec,
-    columns: Sequence[Column],
-    channels: dict[str, Channel],
-    epsilons: dict[str, float],
+    sensitive: Sequence[m.SensitiveColumn],
     draws: Draws,
     release: str,
     accept_loss: bool,
     notes: Notes,
-) -> tuple[int, float, Callable[[], None] | None]:
-    """Publications so far with their total epsilon, and what enters this one in the ledger."""
-    if draws.ledger is None:
-        return 1, sum(epsilons.values()), None
-    entries = {
-        column.name: Loss(
-            str(column.spec.mechanism),
-            digest(channels[column.name], column.domain),
-            epsilons[column.name],
+) -> tuple[m.Privacy, Callable[[], None] | None]:
+    """The privacy of a release after all publications so far, and what enters it in the ledger."""
+    losses = draws.losses((c.name, c.mechanism, c.domain, c.channel, c.epsilon) for c in sensitive)
+    ledger, state = draws.ledger, draws.state if spec.unit == ROW else ""
+    total = sum(column.epsilon for column in sensitive)
+    publications, states, worst, record = 1, 1, total, None
+    if ledger is not None:
+        accounting = ledger.check(
+            spec.table, spec.unit, losses, release=release, source=state, accept_loss=accept_loss
         )
-        for column in columns
-    }
-    ledger, state = draws.ledger, draws.state if spec.unit == "row" else ""
-    accounting = ledger.check(spec.table, spec.unit, entries, source=state, accept_loss=accept_loss)
-    notes.say(f"ledger: {accounting}")
+        notes.account(accounting)
+        publications, states = accounting.publications, accounting.states
+        total, worst = accounting.epsilon, accounting.worst
 
-    def record() -> None:
-        ledger.record(spec.table, spec.unit, entries, release, source=state)
+        def record() -> None:
+            ledger.record(spec.table, spec.unit, losses, release, source=state)
 
-    return accounting.publications, accounting.epsilon, record
-
-
-def _draws(spec: Spec, seed: int | None, notes: Notes) -> Draws:
-    if seed is not None:
-        notes.warn("UNSAFE: drawn from a seed, for tests only; do not let this release out")
-        seeded = Seeded(seed)
-        return Draws(seeded, None, seeded.unit_key + seed.to_bytes(16, "little", signed=True))
-    if spec.key is None:
-        notes.warn(
-            "no key: a one-off. Publishing the same people again would draw afresh, and the"
-            " average of several releases gives values away; make one with `privsql key new`"
-        )
-        return Draws(SystemSource(), None, os.urandom(32))
-    key = read_key(spec.key)
-    if key.warning is not None:
-        notes.warn(key.warning)
-    return Draws(key.randomness(), key.ledger(), key.key)
+    privacy = m.Privacy(
+        unit="row" if spec.unit == ROW else "person",
+        epsilon=math.inf if notes.raw else total,
+        publications=publications,
+        memory=draws.randomness.memory,
+        raw=tuple(notes.raw),
+        seeded=draws.randomness.unsafe,
+        states=states,
+        changed=math.inf if notes.raw else worst,
+    )
+    return privacy, record
 
 
 def _spare(target: Path, raw: Source, wanted: Spec, spec: str | Path | Spec) -> None:
@@ -412,7 +350,7 @@ def _spare(target: Path, raw: Source, wanted: Spec, spec: str | Path | Spec) -> 
 
 def _check_units(spec: Spec, raw: Source, notes: Notes) -> None:
     """A person with several rows loses more than one row's epsilon: say so, claim none."""
-    if spec.unit == "row" or raw.rows() == raw.people(spec.unit):
+    if spec.unit == ROW or raw.rows() == raw.people(spec.unit):
         return
     if spec.protect is not None:
         raise DataError(

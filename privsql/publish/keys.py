@@ -1,4 +1,4 @@
-"""The publisher's key, and the ledger of what was published under it.
+"""The publisher's key.
 
 The **key** makes the draws of a publication repeatable for its holder alone
 (:mod:`privsql.publish.randomness`).  It is a small text file that only its owner may read:
@@ -8,14 +8,7 @@ The **key** makes the draws of a publication repeatable for its holder alone
     id: 66687aadf862bd77
     key: AAAA...
 
-The **ledger** beside it (``clinic.key.ledger``) has one line of JSON for each publication.
-It answers what a person has lost so far.  The same column with the same parameters repeats
-the same draws, and a second look at them shows nothing new: its loss counts once.  Any other
-parameters, another unit or another key for the same persons are new draws, and losses add:
-
-    epsilon(column) = sum of epsilon over the different draws of that column
-
-The ledger holds no value, no count and nothing of the key but its name.
+Beside it lies the ledger of what was published under it (:mod:`privsql.publish.ledger`).
 """
 
 from __future__ import annotations
@@ -23,40 +16,25 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
 import os
 import secrets
 import stat
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from privsql.errors import IntegrityError, OperationalError, ProgrammingError
+from privsql.errors import OperationalError
+from privsql.publish.ledger import Ledger, sync_folder
 from privsql.publish.randomness import KEY_BYTES, Keyed
 
 HEADER = "privsql publisher key: keep it secret, whoever reads it can undo the perturbation"
 VERSION = 1
 FILE_LIMIT = 4096
 
-# Where a row is a person, a person is a place in one source.
-ROW = "row"
-
 
 class KeyFileError(OperationalError):
     """A key file cannot be made, read or understood."""
 
     code = "key"
-
-
-class LedgerError(ProgrammingError):
-    """A publication would add to what persons have lost already."""
-
-    code = "ledger"
-    sqlstate = "42501"
 
 
 @dataclass(frozen=True)
@@ -108,7 +86,7 @@ def new_key(path: str | Path) -> PublisherKey:
     except OSError as error:
         path.unlink(missing_ok=True)
         raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
-    _sync_folder(path)
+    sync_folder(path)
     return PublisherKey(key, key_name(key), path)
 
 
@@ -151,243 +129,3 @@ def _parsed(path: Path, content: bytes) -> bytes:
             hint="bring the file back from a copy; a new key would draw anew for everyone",
         )
     return key
-
-
-@dataclass(frozen=True)
-class Loss:
-    """One publication of one column: how it was perturbed, and what that may give away."""
-
-    mechanism: str
-    parameters: str  # retention.digest: the channel and the domain
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        """Refuse what would make the sum of losses smaller, or no number."""
-        if not self.epsilon >= 0:
-            raise ValueError("a loss is a number of at least 0, or infinite")
-
-
-@dataclass(frozen=True)
-class Publication:
-    """One line of the ledger.
-
-    ``source`` names the state of the source (a digest); it matters where a row is a person,
-    since only an unchanged source has every person at the same place.
-    """
-
-    time: str
-    table: str
-    release: str
-    unit: str
-    columns: Mapping[str, Loss]
-    key_id: str
-    source: str = ""
-
-    def draws(self, column: str) -> tuple[str, ...]:
-        """What the draws of a column are a function of; equal draws are looked at once."""
-        loss, table = self.columns[column], self.table.casefold()
-        place = (table, self.source) if self.unit == ROW else ()
-        return (self.key_id, self.unit.casefold(), loss.mechanism, loss.parameters, *place)
-
-    def shares_persons(self, other: Publication) -> bool:
-        """Whether two publications may be about the same persons: one table, or one unit."""
-        same_unit = self.unit.casefold() == other.unit.casefold() and self.unit != ROW
-        return same_unit or self.table.casefold() == other.table.casefold()
-
-    def to_json(self) -> str:
-        """Write the line; JSON has no infinity, so epsilons are text."""
-        columns = {
-            name: {**vars(c), "epsilon": repr(c.epsilon)} for name, c in self.columns.items()
-        }
-        return json.dumps({**vars(self), "columns": columns}, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, line: str) -> Publication:
-        """Read a line back; ValueError, TypeError or KeyError if it is none."""
-        data: dict[str, Any] = json.loads(line)
-        losses = {
-            name: Loss(**{**loss, "epsilon": float(loss["epsilon"])})
-            for name, loss in dict(data["columns"]).items()
-        }
-        return cls(**{**data, "columns": losses})
-
-
-@dataclass(frozen=True)
-class Accounting:
-    """What persons will have lost after the publication that was checked.
-
-    Infinity is what a column without an epsilon costs.
-    """
-
-    publications: int
-    columns: Mapping[str, float]  # every column published of these persons, now or before
-    repeated: tuple[str, ...]  # columns whose draws were published before
-    added: tuple[str, ...]  # columns published before with other draws
-
-    @property
-    def epsilon(self) -> float:
-        """Total over all columns."""
-        return sum(self.columns.values())
-
-    def __str__(self) -> str:
-        """Say it in a line."""
-        times = "first publication" if self.publications == 1 else f"{self.publications} in all"
-        parts = ", ".join(f"{name} {loss:.4g}" for name, loss in self.columns.items())
-        return f"epsilon {self.epsilon:.4g} ({parts}); {times}"
-
-
-class Ledger:
-    """The publications under a key, one line of JSON each, only ever added to."""
-
-    def __init__(self, path: str | Path, key_id: str) -> None:
-        self.path = Path(path)
-        self.key_id = key_id
-        self._held: int | None = None
-
-    def __repr__(self) -> str:
-        """Show where it is."""
-        return f"Ledger({str(self.path)!r}, key_id={self.key_id!r})"
-
-    @contextmanager
-    def locked(self, *, wait: bool = False) -> Iterator[None]:
-        """Keep every other publisher out from the check to the record."""
-        with self._open(exclusive=True, wait=wait) as descriptor:
-            self._held = descriptor
-            try:
-                yield
-            finally:
-                self._held = None
-
-    def publications(self) -> list[Publication]:
-        """Read all lines; a last one that was never finished is no publication."""
-        if self._held is None and not self.path.exists():
-            return []
-        with self._open(exclusive=False) as descriptor:
-            return self._read(descriptor)[0]
-
-    def check(
-        self,
-        table: str,
-        unit: str,
-        columns: Mapping[str, Loss],
-        *,
-        source: str = "",
-        accept_loss: bool = False,
-    ) -> Accounting:
-        """Account for a publication that is about to be made; nothing is written.
-
-        New draws of a column that these persons had published before are refused unless
-        ``accept_loss``, and then their epsilons add.
-        """
-        planned = Publication("", table, "", unit, dict(columns), self.key_id, source)
-        before = [entry for entry in self.publications() if entry.shares_persons(planned)]
-        draws: dict[str, dict[tuple[str, ...], float]] = {}
-        names: dict[str, str] = {}
-        repeated: list[str] = []
-        added: list[str] = []
-        for entry in [*before, planned]:
-            for name, loss in entry.columns.items():
-                known = draws.setdefault(name.casefold(), {})
-                if entry is planned and known:
-                    (repeated if entry.draws(name) in known else added).append(name)
-                known[entry.draws(name)] = max(loss.epsilon, known.get(entry.draws(name), 0.0))
-                names[name.casefold()] = name
-        if added and not accept_loss:
-            raise LedgerError(
-                f"{', '.join(added)} of the same persons was published before with other"
-                " parameters, another unit, another key or from a changed source: fresh draws"
-                " add to what is known of each person",
-                hint="publish with the earlier parameters, or accept the loss with --accept-loss;"
-                " other persons deserve another key",
-            )
-        totals = {names[name]: sum(known.values()) for name, known in draws.items()}
-        return Accounting(len(before) + 1, totals, tuple(repeated), tuple(added))
-
-    def record(
-        self, table: str, unit: str, columns: Mapping[str, Loss], release: str, *, source: str = ""
-    ) -> Publication:
-        """Add a publication that was made, and return once it is on the disk."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Publication(now, table, release, unit, dict(columns), self.key_id, source)
-        with self._open(exclusive=True) as descriptor:
-            end, whole = self._read(descriptor)[1:]
-            line = f"{'' if whole else chr(10)}{entry.to_json()}\n".encode()
-            try:
-                os.ftruncate(descriptor, end)  # what is left of a line that was never finished
-                os.lseek(descriptor, end, os.SEEK_SET)
-                while line:
-                    line = line[os.write(descriptor, line) :]
-                os.fsync(descriptor)
-            except OSError as error:
-                raise self._unusable(error) from None
-        _sync_folder(self.path)
-        return entry
-
-    @contextmanager
-    def _open(self, *, exclusive: bool, wait: bool = True) -> Iterator[int]:
-        if self._held is not None:
-            yield self._held
-            return
-        flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
-        try:
-            descriptor = os.open(self.path, flags, 0o600)
-        except OSError as error:
-            raise self._unusable(error) from None
-        try:
-            try:
-                _lock(descriptor, exclusive, wait)
-            except BlockingIOError:
-                raise OperationalError(
-                    "another publication under this key is running", hint="wait until it has ended"
-                ) from None
-            except OSError as error:
-                raise self._unusable(error) from None
-            yield descriptor
-        finally:
-            os.close(descriptor)  # which also gives the lock back
-
-    def _unusable(self, error: OSError) -> OperationalError:
-        return OperationalError(f"the ledger {self.path} cannot be used: {error.strerror}")
-
-    def _read(self, descriptor: int) -> tuple[list[Publication], int, bool]:
-        """Publications, where the last of them ends, and whether it ends with its line."""
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        content = b""
-        while part := os.read(descriptor, 1 << 20):
-            content += part
-        entries, end = [], 0
-        lines = content.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            torn = number == len(lines)
-            if line or not torn:
-                try:
-                    entries.append(Publication.from_json(line.decode()))
-                except (ValueError, TypeError, KeyError, AttributeError):
-                    if torn:
-                        break
-                    raise IntegrityError(
-                        f"line {number} of the ledger {self.path} is damaged",
-                        hint="bring it back from a copy: losses cannot be counted without it",
-                    ) from None
-                end += len(line) + (not torn)
-        return entries, end, end == 0 or content[end - 1 : end] == b"\n"
-
-
-def _lock(descriptor: int, exclusive: bool, wait: bool) -> None:
-    """Lock a file against other publishers; released when it is closed."""
-    if sys.platform == "win32":  # opened files are the only lock there
-        return
-    import fcntl
-
-    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-    fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
-
-
-def _sync_folder(path: Path) -> None:
-    """Make a new name in a folder survive a crash, where the system knows how to."""
-    with suppress(OSError):
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -12,20 +12,27 @@ sensitive condition of a question (docs/manifest.md).  In CSV an empty field is 
 from __future__ import annotations
 
 import csv
+import io
 import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from randomgen import ChaCha
 
 from privsql.errors import DataError, NotSupportedError, OperationalError
 from privsql.publish.batches import CHUNK, codes_in, rules, write_csv, write_parquet
-from privsql.publish.randomness import Randomness
+from privsql.publish.draws import open_draws, spec_beside
+from privsql.publish.entering import Entry
+from privsql.publish.ledger import ROW
+from privsql.publish.randomness import Randomness, SystemSource
+from privsql.publish.report import Notes
 from privsql.publish.resolve import WHOLE
 from privsql.publish.retention import Sampler
 from privsql.publish.source import PARQUET, open_source
@@ -58,7 +65,7 @@ class Local:
             (name, domain, Sampler(channel, domain)) for name, domain, channel in known
         ]
         self.names = [*self.public, *(name for name, _, _ in known)]
-        self.wanted = self.names if spec.unit == "row" else [*self.names, spec.unit]
+        self.wanted = self.names if spec.unit == ROW else [*self.names, spec.unit]
         self.rules = rules(spec.table, self.public, known)
         self.mixing = np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
 
@@ -68,7 +75,7 @@ class Local:
         for batch in batches:
             units = (
                 row_units(done, batch.num_rows, self.spec.table)
-                if self.spec.unit == "row"
+                if self.spec.unit == ROW
                 else unit_words(batch.column(len(self.names)), self.randomness.unit_key)
             )
             arrays = batch.columns[: len(self.public)]
@@ -81,40 +88,111 @@ class Local:
             yield pa.RecordBatch.from_arrays(arrays, names=self.names).take(mixed)
 
 
+def perturb(
+    spec: Path, rows: Path | None, out: Path | None, *, accept_loss: bool = False
+) -> tuple[int, Notes]:
+    """Perturb the rows of a file as a spec says, and enter that in the ledger of its key.
+
+    Says how many rows there were, and what whoever perturbs them has to be told.
+    """
+    wanted, notes = spec_beside(spec), Notes()
+    draws = open_draws(wanted, None, notes)
+    if wanted.unit == ROW:
+        # Row k of every client would be drawn alike under one key.
+        draws = replace(draws, randomness=SystemSource())
+    entry = None
+    if draws.ledger is not None:
+        entry = Entry(wanted, draws, draws.ledger, accept_loss=accept_loss)
+    count = perturb_file(wanted, rows, out, draws.randomness, entry=entry)
+    if entry is not None and entry.accounting is not None:
+        notes.account(entry.accounting)
+    return count, notes
+
+
 def perturb_rows(spec: Spec, rows: TextIO, out: TextIO, randomness: Randomness) -> int:
     """Perturb CSV rows as they stream by, without ever seeing the table; say how many."""
     local = Local(spec, randomness)
     return write_csv(local.rules, local.names, local.perturbed(_csv_rows(rows, local)), out)
 
 
-def perturb_file(spec: Spec, rows: Path | None, out: Path | None, randomness: Randomness) -> int:
+def perturb_file(
+    spec: Spec,
+    rows: Path | None,
+    out: Path | None,
+    randomness: Randomness,
+    *,
+    entry: Entry | None = None,
+) -> int:
     """Perturb the rows of a file into a batch: Parquet by the file's ending, or else CSV.
 
     None is standard input or output, in CSV.  A file comes into view whole or not at all.
     """
     local = Local(spec, randomness)
     with ExitStack() as held:
-        if rows is not None and rows.suffix.lower() in PARQUET:
+        if rows is not None and _is_parquet(rows):
             raw = held.enter_context(closing(open_source([str(rows)])))
             check_source_columns(spec, raw.names)
             read = raw.batches(local.wanted)
         else:
             read = _csv_rows(held.enter_context(_opened(rows)), local)
-        made = local.perturbed(read)
-        if out is None:
-            return write_csv(local.rules, local.names, made, sys.stdout)
         try:
-            if out.exists() and not out.is_file():  # a pipe or a device, which is not replaced
-                return _write(local, made, out, out)
+            # A pipe or a device is not replaced: rows that are written there have left.
+            leaving = out is None or (out.exists() and not out.is_file())
+            made = _writable(local, local.perturbed(read), out)
+            if entry is not None:
+                made = entry.before(made, leaving=leaving)
+            if out is None or leaving:
+                count = _write(local, made, out, out)
+                if entry is not None:
+                    entry.after()
+                return count
             target = out.resolve()
             folder = held.enter_context(staging(target, force=True))
             count = _write(local, made, folder / "batch", out)
+            if entry is not None:
+                # Before it is in view: after a crash in between the ledger knows of one batch
+                # too many, never of one too few.
+                entry.after()
             commit(folder / "batch", target)
         except OSError as problem:
             raise OperationalError(
-                f"cannot write {out}: {problem.strerror or 'I/O error'}"
+                f"cannot write {out or 'the rows'}: {problem.strerror or 'I/O error'}"
             ) from None
         return count
+
+
+def _writable(
+    local: Local, made: Iterator[pa.RecordBatch], out: Path | None
+) -> Iterator[pa.RecordBatch]:
+    """Batches, once the types of the first can be written: what cannot is never entered."""
+    parquet = _is_parquet(out)
+    for i, batch in enumerate(made):
+        if i == 0:
+            for field in batch.schema:
+                _check_type(field, parquet=parquet)
+            if not parquet:
+                write_csv(local.rules, local.names, iter([batch.slice(0, 1)]), io.StringIO())
+        yield batch
+
+
+def _check_type(field: pa.Field[Any], *, parquet: bool) -> None:
+    """Refuse a type that no batch can hold, by name of its column."""
+    interval = pa.types.is_interval(field.type)
+    if not parquet and not interval:  # write_csv says itself what it cannot write
+        return
+    try:
+        pq.write_table(pa.schema([field]).empty_table(), pa.BufferOutputStream())
+    except pa.ArrowException:
+        kind = "INTERVAL" if interval else str(field.type)
+        raise NotSupportedError(
+            f"column {field.name}: a column of type {kind} cannot be part of a batch",
+            hint="write it in the source as text or as a number (of days, of seconds), or drop it"
+            " in the spec",
+        ) from None
+
+
+def _is_parquet(path: Path | None) -> bool:
+    return path is not None and path.suffix.lower() in PARQUET
 
 
 @contextmanager
@@ -156,8 +234,12 @@ def _csv_rows(rows: TextIO, local: Local) -> Iterator[pa.RecordBatch]:
         raise DataError("the rows cannot be read as CSV") from None
 
 
-def _write(local: Local, made: Iterator[pa.RecordBatch], path: Path, named: Path) -> int:
-    if named.suffix.lower() in PARQUET:
+def _write(
+    local: Local, made: Iterator[pa.RecordBatch], path: Path | None, named: Path | None
+) -> int:
+    if path is None:
+        return write_csv(local.rules, local.names, made, sys.stdout)
+    if _is_parquet(named):
         return write_parquet(local.rules, made, path)
     with path.open("w", encoding="utf-8", newline="") as file:
         return write_csv(local.rules, local.names, made, file)

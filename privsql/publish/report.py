@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from privsql.publish.ledger import Accounting
 from privsql.release.manifest import Manifest
 
 
@@ -23,6 +24,16 @@ class Notes:
     def warn(self, warning: str) -> None:
         """Note something that the publisher should think about."""
         self.warnings.append(warning)
+
+    def account(self, accounting: Accounting) -> None:
+        """Note what the ledger counts, for persons who stayed the same and for those who did not.
+
+        Publishing a table again that grew is normal use, so a change is told and not refused.
+        """
+        self.say(f"ledger: {accounting}")
+        change = accounting.change()
+        if change is not None:
+            self.say(change)
 
     def depends_on_raw(self, what: str) -> None:
         """Note that something public was computed from raw data: no epsilon for the release."""

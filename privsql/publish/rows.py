@@ -20,6 +20,7 @@ from privsql.channels import Channel, Replace
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError, DomainError
 from privsql.publish import decoy, swap
+from privsql.publish.kinds import plain, restored
 from privsql.publish.randomness import Randomness
 from privsql.publish.resolve import WHOLE, Column, naming
 from privsql.publish.retention import Sampler
@@ -105,11 +106,12 @@ def published_batches(
         if column.channel is not None
     }
     start = 0
-    for batch in source.batches(wanted):
+    source.check_types(public)
+    for batch in source.batches(wanted, exact=True):
         units = (
             row_units(start, batch.num_rows, table)
             if unit is None
-            else unit_words(batch.column(wanted.index(unit)), randomness.unit_key)
+            else unit_words(plain(batch.column(wanted.index(unit))), randomness.unit_key)
         )
         arrays: list[Any] = [batch.column(names.index(name)) for name in public]
         for column in columns:
@@ -117,18 +119,22 @@ def published_batches(
             if column.name in whole.codes:
                 codes = whole.codes[column.name][start : start + batch.num_rows]
             else:
-                original = codes_of(column, raw)
+                original = codes_of(column, plain(raw))
                 codes = samplers[column.name].perturb(original, randomness, units, column.name)
             if start == 0:
                 _check_type(column, raw.type)
-            arrays.append(_cast(column.domain.decode(codes), raw.type))
-        fields = list(names)
+            arrays.append(restored(column.domain.decode(codes), raw.type))
+        # As the source writes them: some types are known by the metadata of their field only.
+        fields = [batch.schema.field(name) for name in public]
+        fields += [
+            pa.field(c.name, a.type) for c, a in zip(columns, arrays[len(public) :], strict=True)
+        ]
         if order:
             zeros = np.zeros(batch.num_rows, dtype=np.int64)
             arrays.append(pa.array(randomness.words(units, ORDER, zeros)[:, 0]))
             arrays.append(pa.array(np.arange(start, start + batch.num_rows)))
-            fields += [ORDER, POSITION]
-        made = pa.table(arrays, names=fields)
+            fields += [pa.field(ORDER, pa.uint64()), pa.field(POSITION, pa.int64())]
+        made = pa.table(arrays, schema=pa.schema(fields))
         if whole.kept is not None:
             made = made.filter(pa.array(whole.kept[start : start + batch.num_rows]))
         start += batch.num_rows
@@ -147,14 +153,6 @@ def raw_codes(source: Source, column: Column) -> Codes:
     return np.concatenate(batches) if batches else np.empty(0, dtype=np.int64)
 
 
-def _cast(values: Any, kind: pa.DataType) -> Any:
-    """Bring published values to the type of their column."""
-    if pa.types.is_decimal(kind) and pa.types.is_integer(values.type):
-        # Arrow wants room for any integer on the way, however small these are.
-        values = values.cast(pa.decimal128(38, 0))
-    return values.cast(kind)
-
-
 def _check_type(column: Column, kind: pa.DataType) -> None:
     """Refuse a domain with values that the type of the column cannot tell apart or hold."""
     domain, size = column.domain, column.domain.size
@@ -162,7 +160,7 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
     few = size <= MATERIALISE_LIMIT
     some = np.arange(size) if few else np.array([0, 1, 2, 3, size - 3, size - 2, size - 1])
     try:
-        fits = bool((domain.codes(_cast(domain.decode(some), kind)) == some).all())
+        fits = bool((domain.codes(plain(restored(domain.decode(some), kind))) == some).all())
     except (pa.ArrowException, DomainError):
         fits = False
     if not fits:

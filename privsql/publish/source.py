@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ import pyarrow as pa
 from duckdb import ColumnExpression, FunctionExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError
+from privsql.publish.kinds import exactly, keep_types
 from privsql.release.names import quoted
 
 CSV, PARQUET, DUCKDB = {".csv", ".tsv", ".txt"}, {".parquet", ".pq"}, {".duckdb", ".db", ".ddb"}
@@ -34,6 +36,9 @@ BATCH = 1 << 18
 
 # Memory that joining parts may take; it spills to disk beyond.
 MEMORY = "1GB"
+
+# An ENUM as DuckDB writes its type, whose values may hold anything, doubled quotes included.
+ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
 
 # Keys of these types are equal when their numbers are.
 INTEGERS = {
@@ -69,15 +74,44 @@ class Source:
             different = self.relation.select(ColumnExpression(unit)).distinct()
             return int(different.aggregate([FunctionExpression("count")]).fetchall()[0][0])
 
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Rows of the named columns, in the order of the source."""
+    def batches(self, names: Sequence[str], *, exact: bool = False) -> Iterator[pa.RecordBatch]:
+        """Rows of the named columns, in the order of the source.
+
+        ``exact`` keeps every type (:mod:`privsql.publish.kinds`); otherwise values come as
+        Arrow's plain types.
+        """
         with readable():
             chosen = self.relation.select(*(ColumnExpression(name) for name in names))
+            # Not set back at the end, when a reader that was left half-read may be open.
+            keep_types(self.connection, exact)
             yield from chosen.to_arrow_reader(BATCH)
+
+    def check_types(self, names: Sequence[str]) -> None:
+        """Refuse columns that cannot be published as what they are; no row is read for it."""
+        if not names:
+            return
+        chosen = self.relation.select(*(ColumnExpression(name) for name in names)).limit(0)
+        with readable(), exactly(self.connection):
+            empty = chosen.to_arrow_table()
+        with duckdb.connect() as other:
+            arrived = list(map(str, other.from_arrow(empty).types))
+        kinds = [ENUM.sub("VARCHAR", str(kind)) for kind in chosen.types]
+        lost = [
+            f"{name} ({kind})"
+            for name, kind, other_kind in zip(names, kinds, arrived, strict=True)
+            # A union of nothing and no union are one to Arrow.
+            if kind != other_kind or "UNION(" in kind
+        ]
+        if lost:
+            raise DataError(
+                f"columns of these types cannot be published: {', '.join(lost)}",
+                hint="cast them in the source, for example to VARCHAR, or drop them",
+            )
 
     def distinct(self, name: str) -> pa.ChunkedArray[Any]:
         """The distinct values of a column, sorted, NULL among them."""
         with readable():
+            keep_types(self.connection, False)
             column = ColumnExpression(name)
             table = self.relation.select(column).distinct().sort(column).to_arrow_table()
             values: pa.ChunkedArray[Any] = table.column(0)
@@ -203,6 +237,7 @@ def _copied(
             )
         key, kind = keys[on.casefold()]
         with readable(), _roomy():
+            keep_types(part.connection, True)
             connection.register("copied", part.relation.to_arrow_reader(BATCH))
             connection.table("copied").create(table)
             connection.unregister("copied")

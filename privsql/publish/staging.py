@@ -32,7 +32,7 @@ def staging(target: Path, *, force: bool) -> Iterator[Path]:
     _check(target, force=force)
     lock = target.with_name(f".{target.name}.lock")
     with _locked(lock, target):
-        prefix = f".{target.name}.staging-"
+        prefix = f".{_plain(target.name)}.staging-"
         for left in target.parent.glob(f"{glob.escape(prefix)}*"):
             shutil.rmtree(left, ignore_errors=True)
         try:
@@ -54,6 +54,17 @@ def staging(target: Path, *, force: bool) -> Iterator[Path]:
             raise _full(target) from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _plain(name: str) -> str:
+    """A name without question marks: what follows one is no path to the database.
+
+    Different names stay different, or one publisher would sweep away what another writes.
+
+    >>> _plain("a?b"), _plain("a%3Fb")
+    ('a%3Fb', 'a%253Fb')
+    """
+    return name.replace("%", "%25").replace("?", "%3F")
 
 
 def _check(target: Path, *, force: bool) -> None:

@@ -55,6 +55,9 @@ class Privacy:
     memory: bool  # draws repeat when the same unit is published again
     raw: tuple[str, ...] = ()  # what depended on raw data beyond the perturbed values
     seeded: bool = False  # drawn from a seed that may be known: for tests only
+    states: int = 1  # of the source that were published under the key
+    changed: float = math.inf  # epsilon of a person whose values changed between all of them
+    batches: int = 0  # of rows that clients perturbed themselves, which no ledger here knows
 
     def statement(self) -> str:
         """The promise as a person reads it.
@@ -62,6 +65,11 @@ class Privacy:
         >>> print(Privacy("person", 2.5, 1, True).statement())
         Each person's published values together are 2.5-locally differentially private, over 1
         publication; publishing the same value of the same person again repeats the same draw.
+
+        >>> grown = Privacy("person", 2.5, 3, True, states=2, changed=5.0)
+        >>> print(grown.statement().partition(".  ")[2])
+        The source changed between them: the promise is 5 to a person whose values changed every
+        time (2 states), and it does not cover that they changed.
         """
         who = "person" if self.unit == "person" else "row (taken for one person)"
         if self.seeded:
@@ -73,6 +81,18 @@ class Privacy:
         times = f"over {self.publications} publication{'s' * (self.publications != 1)}"
         if self.publications > 1:
             times += " to persons whose values stayed the same (a change shows, and adds)"
+        if self.batches:
+            times += (
+                f", with {self.batches} batch{'es' * (self.batches != 1)} that clients perturbed"
+                " (who has rows in several of all these loses as much in each)"
+            )
+        change = ""
+        if self.states > 1:
+            change = (
+                f"  The source changed between them: the promise is {self.changed:.4g} to a person"
+                f" whose values changed every time ({self.states} states), and it does not cover"
+                " that they changed."
+            )
         again = (
             "publishing the same value of the same person again repeats the same draw"
             if self.memory
@@ -80,7 +100,7 @@ class Privacy:
         )
         return (
             f"Each {who}'s published values together are {self.epsilon:.4g}-locally"
-            f" differentially private, {times}; {again}."
+            f" differentially private, {times}; {again}.{change}"
         )
 
 
@@ -136,6 +156,7 @@ class Manifest:
     groups: Groups
     protection: Protection | None
     policy: Policy
+    batches: tuple[str, ...] = ()  # hashes of the batches that were added, sorted
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -162,10 +183,15 @@ class Manifest:
             "grouped": self.grouped,
             "weighted": self.weighted,
             "multiplicity": self.multiplicity,
-            "privacy": asdict(self.privacy) | {"epsilon": _number(self.privacy.epsilon)},
+            "privacy": asdict(self.privacy)
+            | {
+                "epsilon": _number(self.privacy.epsilon),
+                "changed": _number(self.privacy.changed),
+            },
             "groups": asdict(self.groups),
             "protection": None if self.protection is None else asdict(self.protection),
             "policy": asdict(self.policy),
+            "batches": list(self.batches),
         }
         return json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1)
 
@@ -200,6 +226,7 @@ class Manifest:
                     data["privacy"]
                     | {
                         "epsilon": _figure(data["privacy"]["epsilon"]),
+                        "changed": _figure(data["privacy"]["changed"]),
                         "raw": tuple(data["privacy"]["raw"]),
                     },
                 ),
@@ -210,8 +237,9 @@ class Manifest:
                 if data["protection"] is None
                 else _read(Protection, data["protection"]),
                 policy=_read(Policy, data["policy"]),
+                batches=tuple(data["batches"]),
             )
-        except (KeyError, TypeError, Error):
+        except (KeyError, TypeError, ValueError, AttributeError, Error):
             raise IntegrityError("the manifest of the release is damaged") from None
 
     def column(self, name: str) -> PublicColumn | SensitiveColumn:

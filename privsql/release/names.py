@@ -24,6 +24,14 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def published_table(table: str) -> str:
+    """The published table, whatever temporary one of ours is called like it.
+
+    A release is called ``release`` in every connection of ours, whatever its file is called.
+    """
+    return f"release.main.{quoted(table)}"
+
+
 def domain_table(column: str) -> str:
     """Table that lists the values of a sensitive column's domain."""
     return f"privsql.{quoted(f'domain of {column}')}"

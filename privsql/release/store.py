@@ -5,22 +5,38 @@ privsql.manifest            one row: the manifest's JSON and its digest
 privsql.tuples              distinct public grouping values, group number, number of rows
 privsql."domain of X"       the values of the sensitive column X, in domain order
 privsql."values of Y"       the values of the public column Y and what they merge into
+
+The file is attached under a name of ours.  Its own would become the name of the catalog,
+and in a file called ``privsql.duckdb`` nobody could tell ``privsql`` from ``privsql``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-from duckdb import FunctionExpression
+from duckdb import ColumnExpression, FunctionExpression
 
+from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import IntegrityError, OperationalError
 from privsql.release.manifest import Manifest, PublicColumn, SensitiveColumn
-from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, quoted
+from privsql.release.names import (
+    GROUP,
+    MULTIPLICITY,
+    ROWS,
+    TUPLES,
+    WEIGHT,
+    domain_table,
+    published_table,
+    values_table,
+)
+
+# Bytes before the first block of a DuckDB file.
+HEADERS = 3 * 4096
 
 
 @dataclass(frozen=True)
@@ -58,34 +74,78 @@ def open_release(path: str | Path) -> Release:
     try:
         manifest = _manifest(connection, where)
         _check(connection, manifest, where)
+        _check_beside(connection, manifest, where)
     finally:
         connection.close()
     return Release(where, manifest)
 
 
+def attach(connection: duckdb.DuckDBPyConnection, path: Path, statement: str) -> None:
+    """Attach a file by a statement that names the alias and takes the path as ``$path``."""
+    # An absolute path cannot be taken for the name of another kind of database ("md5:x").
+    connection.execute(statement, {"path": str(path.absolute())})
+
+
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:
-    if not path.exists():
-        raise OperationalError(f"there is no release at {path}")
-    if path.is_dir():
-        raise OperationalError(f"{path} is a folder, not a release")
+    _check_file(path)
     config: dict[str, str | bool | int | float | list[str]] = {
-        "enable_external_access": "false",
         "autoload_known_extensions": "false",
         "autoinstall_known_extensions": "false",
-        "lock_configuration": "true",
+        # Beside the file as ever, and not where the program happens to run.
+        "temp_directory": f"{path.absolute()}.tmp",
     }
+    connection = duckdb.connect(":memory:", config=config)
     try:
-        return duckdb.connect(str(path), read_only=True, config=config)
-    except duckdb.ConnectionException as problem:
+        attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
+        connection.execute("USE release")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except duckdb.ResourceInUseException:
+        connection.close()
         raise OperationalError(
             f"{path} is already open in this program in another way",
             hint="close the other connection first",
-        ) from problem
+        ) from None
     except duckdb.Error:
+        connection.close()
         raise IntegrityError(
             f"{path} cannot be read: it is damaged, in use, or not a release",
             hint="make it again with `privsql publish`",
         ) from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no file before the database makes one of it, or waits for it."""
+    try:
+        if not path.exists():
+            raise OperationalError(f"there is no release at {path}")
+        if path.is_dir():
+            raise OperationalError(f"{path} is a folder, not a release")
+        if not path.is_file():
+            raise OperationalError(f"{path} is not a file, so it is no release")
+    except OSError as problem:
+        raise OperationalError(f"cannot open {path}: {problem.strerror}") from None
+
+
+def _check_length(connection: duckdb.DuckDBPyConnection, tables: Iterable[str], path: Path) -> None:
+    """All blocks of the tables are in the file; the database only looks when it needs one."""
+    # Blocks that are free may lie beyond the end, so the number of all blocks says nothing.
+    sizes = "SELECT block_size FROM pragma_database_size() WHERE database_name = 'release'"
+    last = "SELECT max(block_id) FROM pragma_storage_info($1)"
+    try:
+        size = connection.execute(sizes).fetchall()[0][0]
+        blocks = [connection.execute(last, [table]).fetchall()[0][0] for table in tables]
+    except duckdb.Error:
+        raise IntegrityError(f"a table in {path} is damaged") from None
+    needed = max((block for block in blocks if block is not None), default=-1) + 1
+    if path.stat().st_size < HEADERS + needed * size:
+        raise IntegrityError(
+            f"{path} is damaged: it was cut short", hint="get the release again from its publisher"
+        )
 
 
 def _manifest(connection: duckdb.DuckDBPyConnection, path: Path) -> Manifest:
@@ -98,8 +158,11 @@ def _manifest(connection: duckdb.DuckDBPyConnection, path: Path) -> Manifest:
         ) from None
     except duckdb.Error:
         raise IntegrityError(f"the manifest in {path} is damaged") from None
-    if len(rows) != 1 or _digest(str(rows[0][0])) != rows[0][1]:
-        raise IntegrityError(f"the manifest in {path} is damaged")
+    if len(rows) != 1 or not isinstance(rows[0][0], str) or _digest(rows[0][0]) != rows[0][1]:
+        raise IntegrityError(
+            f"the manifest in {path} is damaged, or was edited",
+            hint="get the release again from its publisher",
+        )
     return Manifest.from_json(rows[0][0])
 
 
@@ -119,12 +182,60 @@ def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path
         names = [name for name, _ in found[len(expected) :]]
         if found[: len(expected)] != expected or names != hidden:
             raise IntegrityError(f"the table in {path} is not the one that its manifest describes")
-        table = connection.table(f"main.{quoted(manifest.table)}")
-        rows = table.aggregate([FunctionExpression("count")]).fetchall()[0][0]
+        rows = _count(connection.table(published_table(manifest.table)))
     except duckdb.Error:
         raise IntegrityError(f"the table in {path} is damaged or missing") from None
     if rows != manifest.rows:
         raise IntegrityError(f"the table in {path} has not the number of rows it was made with")
+
+
+def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path) -> None:
+    """The tables beside it are there, and say of groups and domains what the manifest says."""
+    grouping = manifest.groups.columns
+    wanted = {TUPLES: {*grouping, ROWS, GROUP}}
+    wanted |= {values_table(name): {"value", "label"} for name in grouping}
+    listed = [c for c in manifest.sensitive if c.domain.size <= MATERIALISE_LIMIT]
+    wanted |= {domain_table(column.name): {"code", "value"} for column in listed}
+    wrong = IntegrityError(
+        f"the tables in {path} are not those that its manifest describes",
+        hint="get the release again from its publisher",
+    )
+    try:
+        for table, columns in wanted.items():
+            if set(connection.table(table).columns) != columns:
+                raise wrong
+        sizes = [_count(connection.table(domain_table(column.name))) for column in listed]
+        last, total = (
+            connection.table(TUPLES)
+            .aggregate(
+                [
+                    FunctionExpression("max", ColumnExpression(GROUP)),
+                    FunctionExpression("sum", ColumnExpression(ROWS)),
+                ]
+            )
+            .fetchall()[0]
+        )
+    except duckdb.CatalogException:
+        raise IntegrityError(
+            f"a table is missing in {path} that its manifest describes",
+            hint="get the release again from its publisher",
+        ) from None
+    except duckdb.Error:
+        raise IntegrityError(f"a table in {path} is damaged") from None
+    _check_length(connection, (published_table(manifest.table), *wanted), path)
+    # Rows that are cut down or stored once are fewer than those that the tuples count.
+    whole = manifest.protection is None and not manifest.multiplicity
+    if (
+        sizes != [column.domain.size for column in listed]
+        or last is None
+        or last + 1 != manifest.groups.count
+        or (whole and total != manifest.rows)
+    ):
+        raise wrong
+
+
+def _count(relation: duckdb.DuckDBPyRelation) -> int:
+    return int(relation.aggregate([FunctionExpression("count")]).fetchall()[0][0])
 
 
 def _digest(text: str) -> str:

@@ -1,6 +1,7 @@
 """``make bench``: every ratio, and exit 1 when one misses its limit.
 
 python -m tests.bench [words of the names to run]
+python -m tests.bench scale [rows]              a very large publication, for its memory
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import os
 import sys
 from pathlib import Path
 
+from tests.bench import scale
 from tests.bench.ratio import measure
 
 
 def main(words: list[str]) -> int:
+    if words[:1] == ["scale"]:
+        return scale.main(words[1:])
     threads = os.environ.get("OMP_NUM_THREADS", "all")
     print(
         f"ratios of interleaved timings, median [quartiles]; {os.cpu_count()} cores,"

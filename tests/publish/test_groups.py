@@ -87,6 +87,36 @@ def test_blocks_do_not_change_links(monkeypatch):
     assert not whole[table.sum(axis=1) < 75].sum(axis=1).max() > 1
 
 
+@pytest.mark.parametrize("options", [{}, {"pool": False}, {"df": "m", "minimum": 30}])
+def test_many_values_and_bins_are_the_rule_pair_by_pair(monkeypatch, options):
+    """Rare and frequent values, sparse and full bins, over several blocks of both."""
+    monkeypatch.setattr("privsql.publish.groups.BLOCK", 64)
+    monkeypatch.setattr("privsql.publish.groups.WIDTH", 7)
+    rng = np.random.default_rng(8)
+    sizes = rng.permutation(np.geomspace(0.05, 60, 30))[:, None]
+    table = rng.poisson(sizes * rng.dirichlet(np.ones(25), size=3)[rng.integers(3, size=30)] * 25)
+    links = linked(table, **options)
+    wanted = {"significance": 0.05, "df": "m-1", "minimum": 0, "tests": 1, "pool": True} | options
+    slow = [[slow_link(left, right, **wanted) for right in table] for left in table]
+    np.testing.assert_array_equal(links, np.array(slow) | np.eye(30, dtype=bool))
+    assert 60 < links.sum() < 800
+
+
+def test_a_column_of_too_many_values_is_left_as_it_is(monkeypatch):
+    table = np.array([[50, 50], [52, 48], [90, 10], [10, 90]])
+    tuples, rows = [[0, 1, 2, 3], [0, 1, 1, 0]], [100, 100, 100, 100]
+    columns = {"job": [table], "sex": [[[90, 10], [10, 90]]]}
+    assert merge(columns, tuples, rows).sizes == (3, 2)
+    # Six pairs of two bins each.
+    monkeypatch.setattr("privsql.publish.groups.WORK_LIMIT", 11)
+    merging = merge(columns, tuples, rows)
+    assert merging.sizes == (4, 2)
+    assert [warning.split(":")[0] for warning in merging.warnings] == [
+        "values of job are not merged"
+    ]
+    assert not merging.fell_back
+
+
 @pytest.mark.parametrize("pool", [True, False])
 @pytest.mark.parametrize("shape", [[0.5, 0.5], [0.1, 0.2, 0.3, 0.4], 1 / np.arange(1, 31)])
 def test_equal_values_are_told_apart_in_one_of_twenty(pool, shape):

@@ -16,7 +16,8 @@ import pytest
 import privsql
 from privsql.channels import Uniform
 from privsql.errors import DataError, Error, IntegrityError, OperationalError
-from privsql.publish.keys import LedgerError, new_key
+from privsql.publish.keys import new_key
+from privsql.publish.ledger import LedgerError
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT
 from privsql.release.reading import SpecError
 

@@ -8,23 +8,15 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from privsql.errors import IntegrityError, OperationalError, ProgrammingError
-from privsql.publish.keys import (
-    Accounting,
-    KeyFileError,
-    Ledger,
-    LedgerError,
-    Loss,
-    Publication,
-    key_name,
-    new_key,
-    read_key,
-)
+from privsql.publish.keys import KeyFileError, key_name, new_key, read_key
+from privsql.publish.ledger import PERTURB, Accounting, Ledger, LedgerError, Loss, Publication
 from privsql.publish.units import row_units
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,7 +147,8 @@ def test_a_key_draws_the_same_after_it_was_read_again(tmp_path):
 
 def test_the_first_publication_costs_its_own_epsilons(ledger):
     found = ledger.check("patients", "id", {"age": AGE, "cost": OTHER})
-    assert found == Accounting(1, {"age": 1.5, "cost": 0.5}, (), ())
+    losses = {"age": 1.5, "cost": 0.5}
+    assert found == Accounting(1, losses, losses, states=1, repeated=(), added=())
     assert found.epsilon == 2.0
     assert str(found) == "epsilon 2 (age 1.5, cost 0.5); first publication"
     assert not ledger.path.exists(), "a check writes nothing"
@@ -235,6 +228,62 @@ def test_where_a_row_is_a_person_a_changed_source_draws_anew(ledger):
     assert ledger.check("people", "id", {"age": AGE}, source="tuesday").epsilon == 1.5
 
 
+def at(state: str, loss: Loss = AGE) -> dict[str, Loss]:
+    return {"age": replace(loss, state=state)}
+
+
+def test_states_of_the_source_are_counted_once_each(ledger):
+    """Monday twice and a changed Tuesday: whoever changed was drawn for twice, not thrice."""
+    for state, states in (("monday", 1), ("monday", 1), ("tuesday", 2), ("monday", 2)):
+        found = ledger.check("patients", "id", at(state))
+        assert (found.states, found.epsilon, found.worst) == (states, 1.5, states * 1.5)
+        assert (found.change() is None) == (states == 1)
+        ledger.record("patients", "id", at(state), f"release on {state}")
+    assert found.publications == 4
+    assert found.change() == (
+        "the source changed: 2 different states of it under this key; epsilon up to 3 (age 3) for"
+        " a person whose values changed every time, and that they changed may show"
+    )
+
+
+def test_states_count_for_each_channel_on_its_own(ledger):
+    ledger.record("patients", "id", at("monday"), "r1")
+    ledger.record("patients", "id", at("monday", OTHER), "r2")
+    found = ledger.check("patients", "id", at("tuesday"))
+    # Twice by the first channel, once by the other.
+    assert (found.states, found.epsilon, found.worst) == (2, 1.5 + 0.5, 2 * 1.5 + 0.5)
+
+
+def test_a_state_in_another_table_of_the_same_persons_counts(ledger):
+    ledger.record("patients", "id", at("monday"), "r1")
+    assert ledger.check("visits", "ID", at("tuesday")).states == 2
+    assert ledger.check("pupils", "pupil", at("tuesday")).states == 1
+
+
+def test_an_unknown_state_is_taken_for_another(ledger):
+    """Lines of an older ledger, and streams that broke off."""
+    ledger.record("patients", "id", {"age": AGE}, "r1")
+    ledger.record("patients", "id", {"age": AGE}, "r2")
+    assert ledger.check("patients", "id", at("monday")).states == 3
+    line = json.loads(ledger.path.read_text().splitlines()[0])
+    del line["kind"], line["complete"], line["columns"]["age"]["state"]
+    ledger.path.write_text(json.dumps(line) + "\n")
+    assert ledger.check("patients", "id", at("monday")).states == 2
+
+
+def test_a_line_that_is_not_complete_gives_way_to_the_one_that_is(ledger):
+    ledger.record("visits", "id", {"age": AGE}, "b1", kind=PERTURB, complete=False)
+    ledger.record("visits", "id", {"age": AGE}, "b2", kind=PERTURB, complete=False)
+    found = ledger.check("visits", "id", at("monday"))
+    assert (found.publications, found.states) == (3, 3)
+    # Its own first line is no publication besides it.
+    found = ledger.check("visits", "id", at("monday"), release="b1")
+    assert (found.publications, found.states) == (2, 2)
+    ledger.record("visits", "id", at("monday"), "b1", kind=PERTURB)
+    found = ledger.check("visits", "id", at("monday"))
+    assert (found.publications, found.states) == (3, 2)
+
+
 def test_another_key_draws_anew(ledger):
     ledger.record("patients", "id", {"age": AGE}, "r1")
     with pytest.raises(LedgerError, match="another key"):
@@ -261,7 +310,7 @@ def test_a_line_says_what_was_published_and_nothing_else(ledger):
     text = ledger.path.read_text()
     assert text.count("\n") == 1
     assert set(json.loads(text)) == {
-        *("time", "table", "release", "unit", "columns", "key_id", "source")
+        *("time", "table", "release", "unit", "columns", "key_id", "source", "kind", "complete")
     }
     assert Publication.from_json(text) == entry
     assert ledger.publications() == [entry]
@@ -345,7 +394,7 @@ def test_errors_inside_of_the_lock_pass_through_and_free_it(ledger):
 
 APPEND = """
 import sys
-from privsql.publish.keys import Ledger, Loss
+from privsql.publish.ledger import Ledger, Loss
 
 path, who = sys.argv[1:]
 ledger, age = Ledger(path, "key" + who), {"age": Loss("uniform", "d", 1.5)}

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -15,7 +19,9 @@ import privsql
 from privsql.channels import Uniform
 from privsql.errors import DataError, Error, NotSupportedError, OperationalError
 from privsql.publish.appending import append
-from privsql.publish.local import perturb_file, perturb_rows
+from privsql.publish.keys import new_key, read_key
+from privsql.publish.ledger import LedgerError, Publication
+from privsql.publish.local import perturb, perturb_file, perturb_rows
 from privsql.publish.randomness import Seeded
 from privsql.release.names import GROUP, MULTIPLICITY
 from privsql.release.spec import parse_spec
@@ -389,3 +395,224 @@ def test_a_table_may_be_called_like_our_own_temporary_ones(tmp_path):
         out = tmp_path / f"{name}.duckdb"
         privsql.publish(str(tmp_path / "raw.csv"), out, spec=tmp_path / "spec.toml", seed=1)
         assert privsql.release.open(out).manifest.table == name
+
+
+# --- types that no batch can hold ---------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_of_intervals_is_refused_by_name(tmp_path, ending):
+    with duckdb.connect() as con:
+        con.execute(
+            "COPY (SELECT 1 AS id, INTERVAL 3 DAY AS stay, 'flu' AS illness, 2 AS age)"
+            f" TO '{tmp_path / 'rows.parquet'}'"
+        )
+    spec = SPEC.replace("columns.city", "columns.stay")
+    with pytest.raises(NotSupportedError, match="column stay: a column of type INTERVAL") as caught:
+        perturb_file(
+            parse_spec(spec), tmp_path / "rows.parquet", tmp_path / f"b.{ending}", Seeded(1)
+        )
+    assert "days" in str(caught.value.hint)
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+# --- the ledger of the key ------------------------------------------------------------
+
+KEYED = SPEC.replace('unit = "id"', 'unit = "id"\nkey = "p.key"')
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    monkeypatch.setattr("privsql.publish.local.CHUNK", 100)  # 300 rows are a stream
+    new_key(tmp_path / "p.key")
+    (tmp_path / "spec.toml").write_text(KEYED)
+    (tmp_path / "rows.csv").write_text(rows(300))
+    return tmp_path
+
+
+def lines_of(client: Path) -> list[Publication]:
+    return read_key(client / "p.key").ledger().publications()
+
+
+def go(client: Path, out: str = "batch.csv", **options):
+    given = client / options.pop("given", "rows.csv")
+    return perturb(client / "spec.toml", given, client / out, **options)
+
+
+def test_a_batch_is_entered_and_repeating_it_costs_nothing(client):
+    count, notes = go(client)
+    assert count == 300
+    total = Uniform(0.5, 3).epsilon + Uniform(0.5, 10).epsilon
+    assert notes.facts[0].startswith(f"ledger: epsilon {total:.4g} ")
+    _, notes = go(client, "again.csv")
+    assert [(line.kind, line.complete) for line in lines_of(client)] == [("perturb", True)] * 2
+    assert len(notes.facts) == 1, "the same rows are no other state"
+    (client / "rows.csv").write_text(rows(300, start=200))
+    _, notes = go(client, "other.csv")
+    assert f"epsilon up to {2 * total:.4g} " in notes.facts[1]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_same_rows_published_and_perturbed_are_one_state(client, ending):
+    source = client / f"rows.{ending}"
+    pq.write_table(typed(300), client / "rows.parquet")
+    privsql.publish(str(source), client / "r.duckdb", spec=client / "spec.toml")
+    go(client)
+    assert [line.kind for line in lines_of(client)] == ["publish", "perturb"]
+    report = privsql.publish(str(source), client / "r2.duckdb", spec=client / "spec.toml")
+    privacy = report.manifest.privacy
+    assert (privacy.publications, privacy.states) == (3, 1)
+
+
+def test_another_retention_is_refused_unless_the_loss_is_accepted(client):
+    source = str(client / "rows.csv")
+    privsql.publish(source, client / "r.duckdb", spec=client / "spec.toml")
+    before = (client / "p.key.ledger").read_bytes()
+    (client / "spec.toml").write_text(KEYED.replace("retention = 0.5", "retention = 0.3"))
+    with pytest.raises(LedgerError, match="illness, age of the same persons"):
+        go(client)
+    assert (client / "p.key.ledger").read_bytes() == before
+    assert not (client / "batch.csv").exists()
+    _, notes = go(client, accept_loss=True)
+    both = [Uniform(p, m).epsilon for p in (0.5, 0.3) for m in (3, 10)]
+    assert notes.facts[0].startswith(f"ledger: epsilon {sum(both):.4g} ")
+    # The other way round: what was perturbed is known when somebody publishes.
+    (client / "spec.toml").write_text(KEYED.replace("retention = 0.5", "retention = 0.4"))
+    with pytest.raises(LedgerError):
+        privsql.publish(source, client / "r2.duckdb", spec=client / "spec.toml")
+
+
+@pytest.mark.parametrize("bad", ["late", "first", "header", "empty", "missing", "units"])
+def test_bad_rows_enter_nothing(client, bad):
+    text = rows(300)
+    if bad == "late":
+        text += "99999,north,plague,3\n"
+    elif bad == "first":
+        text = text.replace("\n0,", "\n0,north,plague,3\n0,", 1)
+    elif bad == "header":
+        text = text.replace("illness", "sickness", 1)
+    elif bad == "units":
+        text += ",north,flu,3\n"
+    (client / "rows.csv").write_text("" if bad == "empty" else text)
+    with pytest.raises(Error):
+        go(client, given="none.csv" if bad == "missing" else "rows.csv")
+    assert lines_of(client) == []
+    assert not (client / "batch.csv").exists()
+
+
+def test_no_rows_enter_nothing(client):
+    (client / "rows.csv").write_text(rows(0))
+    assert go(client)[0] == 0
+    assert lines_of(client) == []
+
+
+class Pipe(io.StringIO):
+    """Standard output that looks into the ledger whenever rows leave."""
+
+    def __init__(self, client: Path, breaks: int | None = None) -> None:
+        super().__init__()
+        self.client, self.seen, self.breaks = client, [], breaks
+
+    def write(self, text: str) -> int:
+        self.seen.append([line.complete for line in lines_of(self.client)])
+        if self.breaks is not None and len(self.seen) > self.breaks:
+            raise BrokenPipeError(32, "Broken pipe")
+        return super().write(text)
+
+
+def test_rows_that_stream_out_are_entered_before_the_first_leaves(client, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", pipe := Pipe(client))
+    _, notes = perturb(client / "spec.toml", client / "rows.csv", None)
+    assert len(pipe.seen) > 3
+    assert set(map(tuple, pipe.seen)) == {(False,)}
+    assert [line.complete for line in lines_of(client)] == [False, True]
+    assert "first publication" in notes.facts[0], "two lines, one publication"
+    # The state of the stream is that of the file.
+    assert "2 in all" in go(client)[1].facts[0]
+    assert len(go(client)[1].facts) == 1
+
+
+@pytest.mark.parametrize("how", ["rows", "pipe"])
+def test_a_stream_that_breaks_off_counts_as_a_state_of_its_own(client, monkeypatch, how):
+    text = rows(300)
+    (client / "rows.csv").write_text(text + "99999,north,plague,3\n" * (how == "rows"))
+    monkeypatch.setattr(sys, "stdout", Pipe(client, breaks=2 if how == "pipe" else None))
+    with pytest.raises(Error):
+        perturb(client / "spec.toml", client / "rows.csv", None)
+    assert [line.complete for line in lines_of(client)] == [False]
+    # Not even what is known to have left is taken for all that left.
+    (client / "rows.csv").write_text("".join(text.splitlines(keepends=True)[:101]))
+    assert "2 different states" in go(client)[1].facts[1]
+
+
+def test_bad_first_rows_of_a_stream_enter_nothing(client, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", pipe := Pipe(client))
+    (client / "rows.csv").write_text("id,city,illness,age\n1,north,plague,3\n")
+    with pytest.raises(DataError):
+        perturb(client / "spec.toml", client / "rows.csv", None)
+    blob = typed(10).set_column(1, "city", pa.array([b"x"] * 10))
+    pq.write_table(blob, client / "rows.parquet")
+    with pytest.raises(NotSupportedError, match="not written as CSV"):
+        perturb(client / "spec.toml", client / "rows.parquet", None)
+    (client / "spec.toml").write_text(KEYED.replace("retention = 0.5", "retention = 0.3"))
+    assert (pipe.getvalue(), lines_of(client)) == ("", [])
+
+
+def test_rows_without_a_unit_are_drawn_afresh_and_that_adds(client):
+    (client / "spec.toml").write_text(KEYED.replace('unit = "id"\n', ""))
+    go(client)
+    first = (client / "batch.csv").read_text()
+    with pytest.raises(LedgerError, match="without a unit") as caught:
+        go(client, "again.csv")
+    assert "as unit in the spec" in str(caught.value)
+    _, notes = go(client, "again.csv", accept_loss=True)
+    total = 2 * (Uniform(0.5, 3).epsilon + Uniform(0.5, 10).epsilon)
+    assert notes.facts[0].startswith(f"ledger: epsilon {total:.4g} ")
+    assert sorted((client / "again.csv").read_text().split()) != sorted(first.split())
+
+
+def test_without_a_key_it_is_a_one_off_and_says_so(client):
+    (client / "spec.toml").write_text(SPEC)
+    _, notes = go(client)
+    assert "no key" in notes.warnings[0]
+    assert lines_of(client) == []
+
+
+def test_clients_at_once_are_all_entered(client):
+    environment = os.environ | {"PYTHONPATH": str(Path(privsql.__file__).parents[1])}
+    command = [sys.executable, "-m", "privsql.fronts.cli", "perturb", "spec.toml"]
+    running = []
+    for i in range(4):
+        (client / f"rows{i}.csv").write_text(rows(50, start=1000 * i))
+        files = ["-i", f"rows{i}.csv", *(["-o", f"batch{i}.csv"] if i % 2 else [])]
+        running.append(
+            subprocess.Popen(
+                [*command, *files],
+                cwd=client,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = [process.communicate(timeout=120)[1] for process in running]
+    assert [process.returncode for process in running] == [0] * 4, said
+    assert all("perturbed 50 rows\nledger: epsilon" in text for text in said)
+    complete = [line for line in lines_of(client) if line.complete]
+    assert len({line.release for line in complete}) == 4
+    assert len({line.columns["age"].state for line in complete}) == 4
+
+
+def test_the_command_refuses_and_accepts(client):
+    def run(*more: str):
+        command = [sys.executable, "-m", "privsql.fronts.cli", "perturb", "spec.toml"]
+        return subprocess.run(
+            [*command, "-i", "rows.csv", *more], cwd=client, capture_output=True, text=True
+        )
+
+    assert run().stdout.startswith("# privsql batch")
+    (client / "spec.toml").write_text(KEYED.replace("retention = 0.5", "retention = 0.3"))
+    refused = run()
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("ERROR 42501 [ledger]")
+    assert run("--accept-loss").returncode == 0

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,12 @@ from hypothesis import strategies as st
 from privsql.channels import FineGrain, Matrix, Replace, Uniform
 from privsql.errors import ChannelError, DataError
 from privsql.publish import sps
+from privsql.publish.cutting import cut_down
+from privsql.publish.report import Notes
+from privsql.publish.resolve import Column
+from privsql.publish.rows import ORDER, POSITION
+from privsql.release.names import GROUP
+from privsql.release.spec import parse_spec
 from tests.strategies import seeds
 
 ASKED = {"relative_error": 0.3, "probability": 0.3}
@@ -284,3 +292,40 @@ def test_duplication_gives_f_away_and_weights_do_not(m, lowest):
     # Nor does the public level help the honest estimate by much.
     level = sps.frequency_cap(level * 0.99)
     assert hits(np.clip(fair, level / 2, level)) <= hits(fair) + 0.05
+
+
+def test_ties_are_broken_at_random_and_not_by_position():
+    """Rows with one number, as rows of one person have: where they stand does not matter."""
+    spec = parse_spec(
+        '[release]\ntable = "t"\n[columns.x]\nrole = "sensitive"\nmechanism = "uniform"\n'
+        'retention = 0.5\ndomain = ["a", "b"]\n'
+        '[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\ncap = "one"\n'
+    )
+    [wanted], rows, runs = spec.sensitive, 400, 300
+    channel = Uniform(0.5, 2)
+    column = Column(wanted, "VARCHAR", wanted.domain, channel)
+    staged = pa.table(
+        {
+            GROUP: pa.array(np.zeros(rows), pa.uint32()),
+            ORDER: pa.array(np.full(rows, 2**63, dtype=np.uint64)),
+            POSITION: np.arange(rows),
+            "x": np.array(["a", "b"])[np.arange(rows) % 2],
+        }
+    )
+    times, left = np.zeros(rows), set()
+    with duckdb.connect() as con:
+        for seed in range(runs):
+            con.register("given", staged)
+            con.execute("CREATE OR REPLACE TABLE staged AS FROM given")
+            rng = np.random.default_rng(seed)
+            cut_down(con, spec.protect, [column], {"x": channel}, None, rng, Notes())
+            kept = con.table("staged").fetchnumpy()[POSITION]
+            con.execute("DROP TABLE staged")
+            left.add(len(kept))
+            times[kept] += 1
+    [size] = left
+    assert size < rows / 2
+    share = size / rows
+    assert np.abs(times / runs - share).max() < 4.5 * np.sqrt(share * (1 - share) / runs)
+    # The first half of the source is kept as often as the second.
+    assert abs(times[: rows // 2].sum() / times.sum() - 0.5) < 0.01
