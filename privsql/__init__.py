@@ -11,6 +11,9 @@ one scan of the published table, and the kernels of ``udfs`` turn published stat
 back into original ones, with error bars:
 
     published states y  --- y A^-1, or the likelihood's maximum --->  original states x
+
+The package is the DB-API 2.0 module (PEP 249) of its releases: ``connect`` opens one, and
+every error that a user can cause is a ``privsql.Error``.
 """
 
 from __future__ import annotations
@@ -19,16 +22,69 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privsql.answer.kinds import BINARY as BINARY
+    from privsql.answer.kinds import DATETIME as DATETIME
+    from privsql.answer.kinds import NUMBER as NUMBER
+    from privsql.answer.kinds import ROWID as ROWID
+    from privsql.answer.kinds import STRING as STRING
+    from privsql.answer.kinds import Binary as Binary
+    from privsql.answer.kinds import Date as Date
+    from privsql.answer.kinds import DateFromTicks as DateFromTicks
+    from privsql.answer.kinds import Time as Time
+    from privsql.answer.kinds import TimeFromTicks as TimeFromTicks
+    from privsql.answer.kinds import Timestamp as Timestamp
+    from privsql.answer.kinds import TimestampFromTicks as TimestampFromTicks
+    from privsql.answer.result import Answer as Answer
+    from privsql.errors import DatabaseError as DatabaseError
+    from privsql.errors import DataError as DataError
+    from privsql.errors import Error as Error
+    from privsql.errors import IntegrityError as IntegrityError
+    from privsql.errors import InterfaceError as InterfaceError
+    from privsql.errors import InternalError as InternalError
+    from privsql.errors import NotSupportedError as NotSupportedError
+    from privsql.errors import OperationalError as OperationalError
+    from privsql.errors import ProgrammingError as ProgrammingError
+    from privsql.errors import Warning as Warning
+    from privsql.fronts.dbapi import Connection as Connection
+    from privsql.fronts.dbapi import Cursor as Cursor
+    from privsql.fronts.dbapi import connect as connect
     from privsql.publish.job import publish as publish
 
 __version__ = "0.1.0"
 
+apilevel = "2.0"
+threadsafety = 2  # threads may share the module and connections
+paramstyle = "qmark"
+
 # Loaded when they are first asked for: importing privsql must stay quick.
-_LATER = ("publish", "release", "channels", "errors")
+_ROOMS = ("publish", "release", "channels", "errors")
+_NAMES = {
+    "privsql.fronts.dbapi": ("connect", "Connection", "Cursor"),
+    "privsql.answer.result": ("Answer",),
+    "privsql.answer.kinds": (
+        *("STRING", "BINARY", "NUMBER", "DATETIME", "ROWID"),
+        *("Date", "Time", "Timestamp", "Binary"),
+        *("DateFromTicks", "TimeFromTicks", "TimestampFromTicks"),
+    ),
+    "privsql.errors": (
+        *("Warning", "Error", "InterfaceError", "DatabaseError", "DataError"),
+        *("OperationalError", "IntegrityError", "InternalError", "ProgrammingError"),
+        "NotSupportedError",
+    ),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a room the first time it is named."""
-    if name in _LATER:
+    """Load a room, or what a room offers, the first time it is named."""
+    if name in _ROOMS:
         return importlib.import_module(f"privsql.{name}")
+    if name in _HOME:
+        found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+        return found
     raise AttributeError(f"module 'privsql' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names, loaded or not, for completion."""
+    return sorted({*globals(), *_ROOMS, *_HOME})

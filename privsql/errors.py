@@ -42,6 +42,22 @@ class Place:
         return f"{label}{line}\n{' ' * len(label)}{lead}{'^' * width}"
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the reader of an answer must know, with a stable code for programs."""
+
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        """Print as the project writes it.
+
+        >>> print(Notice("domain", "the values are those of the public domain"))
+        NOTICE [domain]: the values are those of the public domain
+        """
+        return f"NOTICE [{self.code}]: {self.text}"
+
+
 class Warning(Exception):  # noqa: N818 - the name is PEP 249's
     """Something important that is not an error (PEP 249)."""
 

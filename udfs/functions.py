@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from udfs import intervals, invert, iterate, lists, mle, variance
+from udfs import intervals, invert, iterate, lists, mle, quantile, variance
 from udfs.errors import KernelError
 from udfs.intervals import Bounds
 from udfs.kron import Array, Kron
@@ -30,6 +30,9 @@ VECTOR, FACTORS, NUMBER = "DOUBLE[]", "DOUBLE[][][]", "DOUBLE"
 INTERVAL = "STRUCT(low DOUBLE, high DOUBLE, reliable BOOLEAN)"
 LIKELIHOOD = "STRUCT(estimate DOUBLE[], gap DOUBLE, rounds BIGINT, converged BOOLEAN)"
 POSITIONS = "STRUCT(estimate BIGINT, low BIGINT, high BIGINT, reliable BOOLEAN)"
+QUANTILE = (
+    "STRUCT(lower BIGINT, upper BIGINT, fraction DOUBLE, low BIGINT, high BIGINT, reliable BOOLEAN)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,74 @@ def _woodruff(excess: Column, spread: Column, rows: Column, z: Column) -> Arrow:
     )
 
 
+def _dense(states: Column, amounts: Column, size: Column) -> Arrow:
+    width, rows = int(_constant(size, "size")), len(states)
+    table = lists.dense(lists.ragged(states, "states"), lists.ragged(amounts, "amounts"), width)
+    return lists.list_array([(slice(None), table)], rows)
+
+
+def _weights(squares: Column, fourths: Column, function: Column, factors: Column) -> Arrow:
+    columns = ((squares, "squares"), (fourths, "fourths"), (function, "function"))
+    pieces: Pieces = []
+    for kron, rows in lists.by_factors(factors):
+        second, fourth, g = (lists.states(column, name, kron, rows) for column, name in columns)
+        pieces.append((rows, np.stack(variance.weights(second, fourth, g, kron), axis=1)))
+    table = lists.scatter(pieces, len(factors))
+    return pa.StructArray.from_arrays(
+        [pa.array(table[:, 0]), pa.array(table[:, 1])], names=["second", "fourth"]
+    )
+
+
+def _quantile(
+    products: Column,
+    squares: Column,
+    fourths: Column,
+    positions: Column,
+    q: Column,
+    kind: Column,
+    factors: Column,
+    z: Column,
+) -> Arrow:
+    critical = lists.numbers(z, "z")
+    columns = ((products, "products"), (squares, "squares"), (fourths, "fourths"))
+    share, which = _constant(q, "q"), kind[0].as_py()
+    if len(kind.unique()) > 1:
+        raise KernelError("kind must be the same in every row")
+    found: list[tuple[Rows, quantile.Quantiles]] = []
+    for kron, rows in lists.by_factors(factors):
+        place = lists.states(positions, "positions", kron, rows)
+        if not (place == place[0]).all():
+            raise KernelError("positions must be the same in every row")
+        first, second, fourth = (lists.states(column, name, kron, rows) for column, name in columns)
+        one = quantile.quantile(
+            (first, second, fourth), place[0], share, which, kron, critical[rows]
+        )
+        found.append((rows, one))
+    size = len(factors)
+    absent = ~lists.scatter([(rows, one.known) for rows, one in found], size)
+    names = ["lower", "upper", "fraction", "low", "high", "reliable"]
+    parts: list[Arrow] = [
+        pa.array(
+            lists.scatter([(rows, getattr(one, name)) for rows, one in found], size), mask=absent
+        )
+        for name in names
+    ]
+    return pa.StructArray.from_arrays(parts, names=names)
+
+
+def _constrain(*columns: Column) -> Arrow:
+    estimate, low, high = _arrays(columns[:3], ("estimate", "low", "high"))
+    # What has no end may say so: sums are not bounded above.
+    floor, ceiling = (
+        lists.ends(c, n) for c, n in zip(columns[3:], ("floor", "ceiling"), strict=True)
+    )
+    uncut = Bounds(low, high, np.ones(len(low), dtype=bool))
+    cut = intervals.constrain(uncut, estimate, floor, ceiling)
+    return pa.StructArray.from_arrays(
+        [pa.array(cut.low), pa.array(cut.high)], names=["low", "high"]
+    )
+
+
 def _bounds(bounds: Bounds) -> Arrow:
     return pa.StructArray.from_arrays(
         [lists.nullable(bounds.low), lists.nullable(bounds.high), pa.array(bounds.reliable)],
@@ -198,6 +269,20 @@ FUNCTIONS: tuple[Function, ...] = (
         "original states, unbiased, from published counts or sums",
     ),
     _function(
+        "dense",
+        f"states BIGINT[], amounts {VECTOR}, size BIGINT",
+        VECTOR,
+        _dense,
+        "a vector over so many states, counted from zero, from the few that hold something",
+    ),
+    _function(
+        "inverse",
+        f"function {VECTOR}, factors {FACTORS}",
+        VECTOR,
+        _vectors(invert.invert_function, "function", gives=VECTOR),
+        "what to add up over published states instead of a function of original ones",
+    ),
+    _function(
         "estimate",
         f"observed {VECTOR}, function {VECTOR}, factors {FACTORS}",
         NUMBER,
@@ -224,6 +309,13 @@ FUNCTIONS: tuple[Function, ...] = (
         NUMBER,
         _vectors(variance.effective_rows, "squares", "fourths", "function"),
         "how many equally heavy rows the estimate is worth",
+    ),
+    _function(
+        "weights",
+        f"squares {VECTOR}, fourths {VECTOR}, function {VECTOR}, factors {FACTORS}",
+        "STRUCT(second DOUBLE, fourth DOUBLE)",
+        _weights,
+        "sums over independent parts of an answer, worth `sum(second)^2 / sum(fourth)` rows",
     ),
     _function(
         "likelihood",
@@ -276,5 +368,22 @@ FUNCTIONS: tuple[Function, ...] = (
         POSITIONS,
         _woodruff,
         "position of a quantile in an ordered domain, counted from one, and its interval",
+    ),
+    _function(
+        "quantile",
+        f"products {VECTOR}, squares {VECTOR}, fourths {VECTOR}, positions BIGINT[], q {NUMBER},"
+        f" kind VARCHAR, factors {FACTORS}, z {NUMBER}",
+        QUANTILE,
+        _quantile,
+        "quantile of an ordered column between two positions, counted from zero (-1: a state"
+        " that is not counted), and its interval; kind is 'disc' or 'cont'",
+    ),
+    _function(
+        "constrain",
+        ", ".join(f"{name} {NUMBER}" for name in ("estimate", "low", "high", "floor", "ceiling")),
+        "STRUCT(low DOUBLE, high DOUBLE)",
+        _constrain,
+        "interval of a constrained estimate: cut to the possible range, never without the"
+        " estimate and never of no width",
     ),
 )

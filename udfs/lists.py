@@ -36,6 +36,14 @@ def numbers(column: Column, name: str) -> Array:
     return _finite(column.to_numpy().astype(np.float64, copy=False), name)
 
 
+def ends(column: Column, name: str) -> Array:
+    """A column of numbers that may be infinite: ends of what is possible."""
+    values = column.to_numpy().astype(np.float64, copy=False)
+    if column.null_count or np.isnan(values).any():
+        raise KernelError(f"{name} must be numbers")
+    return values
+
+
 def ragged(column: Column, name: str) -> tuple[NDArray[np.intp], Array]:
     """A column of lists as the lists' lengths and their numbers one after another."""
     array = _combined(column)
@@ -60,6 +68,29 @@ def states(column: Column, name: str, kron: Kron, rows: Rows) -> Array:
             f" {kron.size} states ({kron!r})"
         )
     return values.reshape(-1, kron.size)
+
+
+def dense(
+    states: tuple[NDArray[np.intp], Array], amounts: tuple[NDArray[np.intp], Array], size: int
+) -> Array:
+    """Vectors over states from ragged lists of states and amounts, shape ``(rows, size)``.
+
+        v[r, s] = sum of amounts[r][i] over the i with states[r][i] = s
+
+    A scan returns only states that it saw; kernels want all of them.
+
+    >>> dense((np.array([2, 0]), np.array([3.0, 3.0])), (np.array([2, 0]), np.ones(2)), 4)
+    array([[0., 0., 0., 2.],
+           [0., 0., 0., 0.]])
+    """
+    lengths, place = states
+    if not np.array_equal(lengths, amounts[0]):
+        raise KernelError("states and amounts must be equally long")
+    if size < 0 or not ((place >= 0) & (place < size)).all():
+        raise KernelError("a state must lie between 0 and size - 1")
+    row = np.repeat(np.arange(len(lengths)) * size, lengths)
+    flat = np.bincount(row + place.astype(np.intp), amounts[1], minlength=len(lengths) * size)
+    return flat.astype(np.float64, copy=False).reshape(len(lengths), size)
 
 
 def by_length(column: Column, name: str) -> Iterator[tuple[Rows, Array]]:

@@ -59,10 +59,11 @@ def _with_parameters(function: Function) -> Callable[..., Arrow]:
 _CALLS = {function.name: _with_parameters(function) for function in FUNCTIONS}
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
+def register(connection: duckdb.DuckDBPyConnection, *, fresh: bool = False) -> None:
     """Make the functions of ``udfs.functions`` known to the connection's database.
 
-    Refuses when the database has a function of one of those names that is not ours.
+    Refuses when the database has a function of one of those names that is not ours.  To look
+    is most of the work; who has just made the database says that it is ``fresh``.
     The connection is closed at interpreter exit if its owner has not done so.
     """
     # A cursor of our own: inside the caller's transaction a rollback would take the
@@ -70,7 +71,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     with _LOCK:
         _REGISTERED.add(connection)
         with connection.cursor() as own:
-            present = _present(own)
+            present = {} if fresh else _present(own)
             for function in FUNCTIONS:
                 if present.get(function.name) not in (None, _spelling(function.name)):
                     raise KernelError(

@@ -97,26 +97,19 @@ def published_floor(kron: Kron) -> Array:
     return floor
 
 
-def effective_rows(
+def weights(
     squares: ArrayLike, fourths: ArrayLike, function: ArrayLike, kron: Kron
-) -> Array:
-    """How many equally heavy rows an answer is worth; a Wald interval needs about 20.
+) -> tuple[Array, Array]:
+    """Second and fourth sums whose ratio is the effective rows; shapes ``(..., S)`` to ``(...)``.
 
-        n_eff = (sum s[j] L[j]^2)^2 / sum t[j] L[j]^4,
-        L     = K - sum(squares * K) / sum(squares),
-        s[j]  = max(squares[j], floor[j] * sum(squares)),
-        t[j]  = max(fourths[j], floor[j] * sum(fourths), h^2),    h = sum(fourths)/sum(squares).
+        second = sum s[j] L[j]^2,    fourth = sum t[j] L[j]^4,
+        L      = K - sum(squares * K) / sum(squares),
+        s[j]   = max(squares[j], floor[j] * sum(squares)),
+        t[j]   = max(fourths[j], floor[j] * sum(fourths), h^2),    h = sum(fourths)/sum(squares).
 
-    The plain ratio ``(sum K^2)^2 / sum K^4`` praises itself when it should not, in two ways.
-    K is centred, because a constant added to g moves the answer by a number that is known
-    and its error not at all: otherwise every NOT passes, whose rows all weigh about 1.  And
-    each state counts below the line as if it held one typical heavy row, and at least the
-    share that the channel sends there from anywhere (``published_floor``): otherwise, if
-    the few rows that would weigh most happen to be missing, the rest look even.  At p = .2
-    with two predicates of mass .01 on 300 rows, none of which satisfy both, the plain ratio
-    passes in over half of the releases and under 5% of their intervals hold the truth; this
-    rule passes none (both are tested).  No rows at all give 0; a constant g, whose answer is
-    known, gives infinity.
+    Both add up over independent parts of one answer (the groups of a total), so that
+    ``n_eff = sum(second)^2 / sum(fourth)`` over them.  A constant g, whose answer is known,
+    adds (0, 0), and so do no rows at all.
     """
     inverted = invert_function(function, kron)
     floor = published_floor(kron)
@@ -131,10 +124,30 @@ def effective_rows(
     centred = np.where(np.abs(centred) > rounding, centred, 0.0)
     second = np.maximum(second, floor * all_second)
     fourth = np.maximum(np.maximum(fourth, floor * all_fourth), heavy**2)
-    above = np.sum(second * centred**2, axis=-1) ** 2
-    below = np.sum(fourth * centred**4, axis=-1)
-    exact = np.where(all_second[..., 0] > 0, np.inf, 0.0)
-    rows: Array = np.where(below > 0, above / np.where(below > 0, below, 1.0), exact)
+    return np.sum(second * centred**2, axis=-1), np.sum(fourth * centred**4, axis=-1)
+
+
+def effective_rows(
+    squares: ArrayLike, fourths: ArrayLike, function: ArrayLike, kron: Kron
+) -> Array:
+    """How many equally heavy rows an answer is worth; a Wald interval needs about 20.
+
+        n_eff = second^2 / fourth                                    (see ``weights``)
+
+    The plain ratio ``(sum K^2)^2 / sum K^4`` praises itself when it should not, in two ways.
+    K is centred, because a constant added to g moves the answer by a number that is known
+    and its error not at all: otherwise every NOT passes, whose rows all weigh about 1.  And
+    each state counts below the line as if it held one typical heavy row, and at least the
+    share that the channel sends there from anywhere (``published_floor``): otherwise, if
+    the few rows that would weigh most happen to be missing, the rest look even.  At p = .2
+    with two predicates of mass .01 on 300 rows, none of which satisfy both, the plain ratio
+    passes in over half of the releases and under 5% of their intervals hold the truth; this
+    rule passes none (both are tested).  No rows at all give 0; a constant g, whose answer is
+    known, gives infinity.
+    """
+    second, fourth = weights(squares, fourths, function, kron)
+    known = np.where(kron.states(squares).sum(axis=-1) > 0, np.inf, 0.0)
+    rows: Array = np.where(fourth > 0, second**2 / np.where(fourth > 0, fourth, 1.0), known)
     return rows
 
 

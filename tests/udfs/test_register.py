@@ -129,6 +129,8 @@ def test_every_function_runs_and_null_gives_null(con):
         "DOUBLE": "0.5",
         "INTEGER": "9",
         "BIGINT": "9",
+        "BIGINT[]": "[0, 1]",
+        "VARCHAR": "'cont'",
     }
     for function in FUNCTIONS:
         given = [arguments[kind] for kind in function.parameters.values()]
@@ -145,6 +147,11 @@ def test_an_empty_table_gives_no_rows(con):
 
 
 # --- wrong calls are told in words -------------------------------------------------
+
+
+def quantile(positions: str, q: str, kind: str, z: str = "2") -> str:
+    counts = "[45, 55], [45, 55], [45, 55]"
+    return f"privsql_quantile({counts}, {positions}, {q}, '{kind}', {HALF}, {z})"
 
 
 @pytest.mark.parametrize(
@@ -175,6 +182,18 @@ def test_an_empty_table_gives_no_rows(con):
         ("privsql_score_interval(1, 2, [[[1, 0, 0], [0, 1, 0], [0, 0, 1]]], 2)", "two states"),
         ("privsql_invert([1, 2])", "No function matches"),
         (f"privsql_invert(DATE '2020-01-01', {HALF})", "No function matches"),
+        ("privsql_dense([0, 2], [1, 1], 2)", "a state must lie between 0 and size - 1"),
+        ("privsql_dense([-1], [1], 2)", "a state must lie between 0 and size - 1"),
+        ("privsql_dense([0, 1], [1], 2)", "states and amounts must be equally long"),
+        ("privsql_dense([0, NULL], [1, 2], 2)", "states must not hold NULL"),
+        (quantile("[0, 1]", "0.5", "mode"), "'disc' or 'cont'"),
+        (quantile("[0, 1]", "1.5", "cont"), "between 0 and 1"),
+        (quantile("[0]", "0.5", "cont"), "positions has a list of 1"),
+        (quantile("[0, -2]", "0.5", "cont"), "or -1"),
+        (quantile("[0, 9]", "0.5", "cont"), "not be higher"),
+        (quantile("[0, 1]", "0.5", "cont", "0"), "critical value"),
+        ("privsql_constrain(1, 0, 2, 5, 4)", "ends below where it begins"),
+        ("privsql_constrain(1, 0, 2, 'nan'::DOUBLE, 4)", "floor must be numbers"),
         ("privsql_nothing(1)", "does not exist"),
     ],
 )
@@ -192,6 +211,57 @@ def test_matrices_of_equal_entries_and_other_shapes_are_told_apart(con):
         assert one(con, f"privsql_invert({y}, {factors})") == y
 
 
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [
+        ("privsql_dense([0], [1], i)", "size"),
+        (quantile("[0, 1]", "i / 10", "cont"), "q"),
+        (quantile("[i % 2, 1]", "0.5", "cont"), "positions"),
+        (quantile("[0, 1]", "0.5", "' || if(i = 1, 'disc', 'cont') || '"), "kind"),
+    ],
+)
+def test_what_describes_the_query_must_not_vary(con, expression, name):
+    with pytest.raises(duckdb.Error, match=f"{name} must be the same in every row"):
+        con.execute(f"SELECT {expression} FROM range(1, 3) s(i)").fetchall()
+
+
+def test_dense_vectors_from_the_states_that_were_seen(con):
+    assert one(con, "privsql_dense([3, 0, 3], [1.5, 2, 1], 5)") == [2, 0, 0, 2.5, 0]
+    assert one(con, "privsql_dense([]::BIGINT[], []::DOUBLE[], 3)") == [0, 0, 0]
+    assert one(con, "privsql_dense([]::BIGINT[], []::DOUBLE[], 0)") == []
+    rows = con.execute(
+        "SELECT r, privsql_dense(list(s), list(n), 20) FROM (SELECT i % 3000 AS r,"
+        " i * i % 20 AS s, count(*)::DOUBLE AS n FROM range(60000) t(i) GROUP BY ALL) GROUP BY r"
+    ).fetchall()
+    assert len(rows) == 3000
+    for row, vector in rows:
+        states = [i * i % 20 for i in range(row, 60000, 3000)]
+        assert vector == [states.count(s) for s in range(20)]
+
+
+def test_inverse_of_a_function_adds_up_to_the_estimate(con):
+    assert one(con, f"privsql_inverse([0, 1], {HALF})") == pytest.approx([-0.5, 1.5])
+    direct = one(con, f"privsql_estimate([45, 55], [2, 7], {HALF})")
+    summed = one(con, f"list_dot_product([45, 55]::DOUBLE[], privsql_inverse([2, 7], {HALF}))")
+    assert summed == pytest.approx(direct)
+
+
+def test_weights_of_one_part_give_its_effective_rows(con):
+    call = f"([45, 55], [80, 90], [0, 1], {HALF})"
+    parts = one(con, f"privsql_weights{call}")
+    assert parts["second"] ** 2 / parts["fourth"] == pytest.approx(
+        one(con, f"privsql_effective_rows{call}")
+    )
+    known = one(con, f"privsql_weights([45, 55], [80, 90], [1, 1], {HALF})")
+    assert known == {"second": 0, "fourth": 0}
+
+
+def test_bounds_of_a_constrained_estimate(con):
+    assert one(con, "privsql_constrain(0, -90, -10, 0, 1000)") == {"low": 0, "high": 40}
+    assert one(con, "privsql_constrain(3, -2, 12, 0, 'inf'::DOUBLE)") == {"low": 0, "high": 12}
+    assert one(con, "privsql_constrain(30, -2, 12, 0, 100)") == {"low": 0, "high": 30}
+
+
 def test_parameters_of_em_must_not_vary(con):
     query = f"SELECT privsql_em([5, 55], {HALF}, i * 1e-8, 10) FROM range(1, 3) s(i)"
     with pytest.raises(duckdb.Error, match="tolerance must be the same in every row"):
@@ -206,6 +276,15 @@ def test_registering_again_changes_nothing(con):
         register(con)
     register(con.cursor())
     assert one(con, f"privsql_invert([45, 55], {HALF})") == [40, 60]
+
+
+def test_a_fresh_database_is_not_searched_for_functions_of_other_people(monkeypatch):
+    monkeypatch.setattr("udfs.register._present", lambda connection: 1 / 0)
+    with duckdb.connect() as con:
+        register(con, fresh=True)
+        assert one(con, f"privsql_invert([45, 55], {HALF})") == [40, 60]
+        with pytest.raises(ZeroDivisionError):
+            register(con)
 
 
 def test_cursors_and_other_connections_see_the_functions(tmp_path):

@@ -20,6 +20,7 @@ from udfs.variance import (
     effective_rows,
     published_floor,
     variance,
+    weights,
 )
 
 
@@ -165,6 +166,21 @@ def test_effective_rows_of_equal_weights_is_their_number():
     counts = np.array([50.0, 50.0])
     assert effective_rows(counts, counts, [1, -1], a) == pytest.approx(100)
     assert effective_rows([0.0, 0.0], [0.0, 0.0], [1, -1], a) == 0
+
+
+def test_weights_of_independent_parts_add_up():
+    a = Kron([retention_factor(0.5, [0.7, 0.3])] * 2)
+    counts, g = np.array([[70.0, 20, 30, 10]] * 3), np.array([0.0, 0, 0, 1])
+    second, fourth = weights(counts, counts, g, a)
+    assert second.shape == fourth.shape == (3,)
+    alone = effective_rows(counts[0], counts[0], g, a)
+    assert second.sum() ** 2 / fourth.sum() == pytest.approx(3 * alone)
+
+
+def test_weights_of_what_is_known_and_of_nothing_are_zero():
+    a = Kron([retention_factor(0.5, [0.7, 0.3])])
+    for counts, g in (([70.0, 30.0], [2.0, 2.0]), ([0.0, 0.0], [0.0, 1.0])):
+        assert [float(part) for part in weights(counts, counts, g, a)] == [0, 0]
 
 
 def test_effective_rows_of_a_condition_and_of_its_negation_agree():

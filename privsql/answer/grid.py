@@ -1,0 +1,91 @@
+"""What is shown of an answer: cells in rows, cut to what a reader can take in, and a footer.
+
+Text and HTML show the same grid; this module decides what is in it, and says so where
+something was left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privsql.answer.cells import Cell, estimate, exact, printable
+from privsql.answer.columns import bars
+from privsql.answer.outcome import Outcome
+from privsql.answer.values import values
+
+ROWS = 40  # shown of a longer answer: its beginning and its end
+NUMBERS = {
+    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL"),
+    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Header and cells.  ``gap`` is the number of rows shown before those left out."""
+
+    names: list[str]
+    numeric: list[bool]
+    cells: list[list[Cell]]  # one list a row
+    gap: int | None
+    footer: list[str]
+
+
+def grid(outcome: Outcome, max_rows: int = ROWS) -> Grid:
+    """Cells of an answer, at most ``max_rows`` rows of them.
+
+    A part of the rows is converted only: a million of them must not take a million cells.
+    """
+    rows = outcome.table.num_rows
+    if rows > max_rows:
+        gap = (max_rows + 1) // 2
+        keep = [*range(gap), *range(rows - (max_rows - gap), rows)]
+    else:
+        gap, keep = None, list(range(rows))
+    shown = []
+    for i, column in enumerate(outcome.columns):
+        found = values(column.type, outcome.table.column(i).take(keep))
+        if column.estimate:
+            _, low, high, reliable = (bar.take(keep).to_pylist() for bar in bars(outcome, i))
+            shown.append(list(map(estimate, found, low, high, reliable)))
+        else:
+            shown.append(list(map(exact, found)))
+    return Grid(
+        names=[printable(column.name) for column in outcome.columns],
+        numeric=[c.estimate or c.type.split("(")[0] in NUMBERS for c in outcome.columns],
+        cells=[list(row) for row in zip(*shown, strict=True)],
+        gap=gap,
+        footer=_footer(outcome, shown, len(keep)),
+    )
+
+
+def _footer(outcome: Outcome, shown: list[list[Cell]], kept: int) -> list[str]:
+    rows = outcome.table.num_rows
+    size = f"{rows:,} row{'' if rows == 1 else 's'}"
+    if kept < rows:
+        size += f", {kept} shown"
+    cells = [cell for column in shown for cell in column]
+    level = f"{100 * outcome.level:.6g}%"
+    lines = []
+    if any(column.estimate for column in outcome.columns):
+        by = "" if outcome.estimator == "exact" else f" by {outcome.estimator}"
+        lines.append(f"{size}; estimates{by}, errors at {level}")
+        signs = {cell.error[:1] for cell in cells if cell.error not in ("", "± ?")}
+        if "±" in signs:
+            lines.append(f"±: half of the {level} interval")
+        if "[" in signs:
+            lines.append(f"[low, high]: the {level} interval, where the value is not in its middle")
+        if any(cell.error == "± ?" for cell in cells):
+            lines.append("± ?: no error is to be had for this value")
+        if any(cell.unreliable for cell in cells):
+            lines.append(
+                f"? at the end: unreliable, too little stands behind it for an interval of {level}"
+            )
+    else:
+        lines.append(f"{size}; exact" if outcome.kind == "rows" else size)
+    return lines + notices(outcome)
+
+
+def notices(outcome: Outcome) -> list[str]:
+    """Each notice on a line of its own."""
+    return [printable(str(notice)) for notice in outcome.notices]

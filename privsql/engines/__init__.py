@@ -1,0 +1,24 @@
+"""Where a printed scan runs, and where its small result becomes an answer.
+
+    Embedded   beside the published table: read-only, locked, nothing outside can be reached
+    Memory     elsewhere: no release in sight, our functions at hand
+
+Both run one statement at a time on a cursor of its own (``calls``), can be interrupted from
+another thread, and speak in our errors, which quote no value (``problems``).
+"""
+
+from __future__ import annotations
+
+from privsql.engines.base import Engine
+from privsql.engines.embedded import Embedded
+from privsql.engines.memory import Memory
+from privsql.engines.problems import CanceledError, OutOfMemoryError, TimedOutError
+
+__all__ = [
+    "CanceledError",
+    "Embedded",
+    "Engine",
+    "Memory",
+    "OutOfMemoryError",
+    "TimedOutError",
+]

@@ -1,0 +1,24 @@
+"""What an engine is: it runs a scan that was printed for it, where the table lives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class Engine(Protocol):
+    """A place that holds the published table and runs plain aggregate SQL over it."""
+
+    def scan(self, sql: str, parameters: Sequence[object] = ()) -> pa.Table:
+        """Run one SELECT and return all of its rows, or raise one of ``privsql.errors``."""
+        ...
+
+    def interrupt(self) -> None:
+        """End the scans that are under way, from another thread; later ones are not touched."""
+        ...
+
+    def close(self) -> None:
+        """End everything and let go of the table.  Closing again changes nothing."""
+        ...

@@ -1,0 +1,117 @@
+"""The embedded engine: a release attached, read-only, to an in-memory DuckDB of its own.
+
+A file that is opened directly is shared by all of the program under its path, with one
+configuration for everyone, and another configuration is refused.  Attached to a database
+in memory every engine is on its own: publishing, auditing and any number of engines go side by
+side.  Publishing renames a new file over the old one; an engine that is open keeps the old
+file and what it says, one that is opened later sees the new.
+
+    release.main.<table>      the published table; found first
+    release.privsql.<...>     what explains it
+    memory.main.<name>        public tables that the analyst brought along
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+
+from privsql.engines import databases
+from privsql.engines.calls import Calls, checked_timeout
+from privsql.engines.problems import translated
+from privsql.errors import IntegrityError, OperationalError, ProgrammingError
+from privsql.release.manifest import Manifest
+from privsql.release.store import Release, attach
+
+CATALOG = "release"
+SEARCH_PATH = f"SET search_path = '{CATALOG}.main,memory.main'"
+
+
+class Embedded:
+    """Scans of one release in this process.
+
+    ``tables`` are public tables to join with, copied in under their names.  ``timeout`` is in
+    seconds and for each scan.  Threads may share an engine.
+    """
+
+    def __init__(
+        self,
+        release: Release,
+        *,
+        tables: Mapping[str, pa.Table] | None = None,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        limit = checked_timeout(timeout)
+        # Beside the release, where its readers may see it and others not.  Engines may share
+        # the folder: DuckDB names its files by process and database.
+        spill = f"{release.path.absolute()}.tmp"
+        connection = databases.connected(
+            memory_limit=memory_limit, threads=threads, temporary=spill
+        )
+        try:
+            _attach(connection, release)
+            for name, table in (tables or {}).items():
+                _add(connection, name, table)
+            databases.lock(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._calls = Calls(connection, timeout=limit, prepare=[SEARCH_PATH])
+
+    def scan(self, sql: str, parameters: Sequence[object] = ()) -> pa.Table:
+        """Run one SELECT over the release and the public tables."""
+        return self._calls.run(databases.fetched(sql, parameters))
+
+    def interrupt(self) -> None:
+        """End the scans that are under way; each raises a ``CanceledError`` where it waits."""
+        self._calls.interrupt()
+
+    def close(self) -> None:
+        """End everything and let go of the file."""
+        self._calls.close()
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
+    try:
+        attach(connection, release.path, f"ATTACH $path AS {CATALOG} (READ_ONLY, TYPE duckdb)")
+        documents = connection.table(f"{CATALOG}.privsql.manifest").fetchall()
+    except duckdb.ResourceInUseException:
+        raise OperationalError(
+            f"{release.path} is open for writing in this program",
+            hint="close that connection first",
+        ) from None
+    except duckdb.CatalogException:
+        raise IntegrityError(f"{release.path} is a release no longer") from None
+    except duckdb.Error:
+        raise OperationalError(
+            f"{release.path} cannot be read: it was moved, is in use, or is damaged"
+        ) from None
+    # Published again since it was looked at: plans made for the one would scan the other.
+    now = Manifest.from_json(documents[0][0]).to_json() if len(documents) == 1 else None
+    if now != release.manifest.to_json():
+        raise OperationalError(
+            f"{release.path} was published again while it was being opened",
+            hint="open it again",
+        )
+
+
+def _add(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Copy a public table in, under a name that the release does not use."""
+    taken = connection.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE lower(table_name) = lower($1)"
+        " AND (database_name = $2 OR database_name = 'memory')",
+        [name, CATALOG],
+    ).fetchall()[0][0]
+    if taken or not name or name.lower().startswith("privsql"):
+        raise ProgrammingError(
+            f"a public table cannot be called {name}: that name is taken",
+            hint="give it another name",
+        )
+    try:
+        databases.store(connection, name, table)
+    except (duckdb.Error, pa.ArrowException) as problem:
+        raise translated(problem) from None

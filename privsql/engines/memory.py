@@ -1,0 +1,69 @@
+"""The database that answers: in memory, with our functions, and without any release.
+
+The scan's small result is loaded, reconstruction and the rest of the query are SQL over it.
+An analyst's own expressions run here and nowhere else, so here is nothing but that result.
+
+One thread, because our functions hold the interpreter's lock anyway, and no spilling to disk.
+Types are DuckDB's in Arrow: a HUGEINT, which every integer SUM is, comes out as
+decimal128(38, 0) and goes in again as DECIMAL(38,0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from privsql.engines import databases
+from privsql.engines.calls import Calls, Cursor, checked_timeout
+from udfs.register import register
+
+MEMORY_LIMIT = "2GB"
+
+
+class Memory:
+    """A database for reconstruction; make one a session, as that takes tens of milliseconds.
+
+    Threads may share it; tables are seen by all of them, so names are theirs to keep apart.
+    """
+
+    def __init__(self, *, memory_limit: str = MEMORY_LIMIT, timeout: float | None = None) -> None:
+        limit = checked_timeout(timeout)
+        connection = databases.connected(memory_limit=memory_limit, threads=1, temporary="")
+        try:
+            register(connection, fresh=True)
+            databases.lock(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._calls = Calls(connection, timeout=limit)
+
+    def load(self, name: str, table: pa.Table) -> None:
+        """Copy a table in under a name, in place of one that has it."""
+        self._calls.run(lambda cursor: databases.store(cursor, name, table))
+
+    def forget(self, name: str) -> None:
+        """Drop a table, if there is one of that name."""
+        drop = f"DROP TABLE IF EXISTS memory.main.{databases.quoted(name)}"
+        self._calls.run(lambda cursor: cursor.execute(drop))
+
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> pa.Table:
+        """Run one SELECT over what was loaded."""
+        return self._calls.run(databases.fetched(sql, parameters))
+
+    def describe(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[str, str]]:
+        """Names and DuckDB types of the columns of one SELECT, which is not run."""
+
+        def look(cursor: Cursor) -> list[tuple[str, str]]:
+            relation = databases.selected(cursor, sql, parameters)
+            return list(zip(relation.columns, map(str, relation.types), strict=True))
+
+        return self._calls.run(look)
+
+    def interrupt(self) -> None:
+        """End what is under way; whoever waits for it gets a ``CanceledError``."""
+        self._calls.interrupt()
+
+    def close(self) -> None:
+        """End everything and forget all tables."""
+        self._calls.close()

@@ -1,0 +1,327 @@
+"""The session: the one path that a query takes, whoever asks.
+
+    text ── parse ──> statement ── compile ──> blocks and the SQL around them
+         ── plan ───> scan and reconstruction of each block
+         ── engine ─> the scan's result, materialised
+         ── memory ─> estimates, error bars, the rest of the query ──> Outcome
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.answer.outcome import Outcome, ResultColumn
+from privsql.engines.embedded import Embedded
+from privsql.engines.memory import Memory
+from privsql.errors import InterfaceError, Notice, ProgrammingError
+from privsql.release.store import open_release
+from privsql.sql.catalog import Catalog, Sensitive
+from privsql.sql.compile import Compiled, Compiler, our_function
+from privsql.sql.parse import Statement, parts, statements
+from privsql.sql.plan import BlockPlan, Parameters, PlanWriter, Printed, read_parameters
+from udfs.intervals import critical
+
+ESTIMATORS = ("auto", "inversion", "iterative")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``SET privsql.*`` can change."""
+
+    estimator: str = "auto"
+    confidence_level: float = 0.95
+    error_bars: bool = False
+    simultaneous: bool = False
+
+    def with_option(self, name: str, value: object) -> Settings:
+        """Change one setting, or say what is wrong with it."""
+        short = name.removeprefix("privsql.")
+        if short == "estimator":
+            if value not in ESTIMATORS:
+                raise ProgrammingError(
+                    f"privsql.estimator cannot be {value!r}", hint=f"choose one of {', '.join(ESTIMATORS)}"
+                )
+            return replace(self, estimator=str(value))
+        if short == "confidence_level":
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+                raise ProgrammingError(
+                    "privsql.confidence_level is a number between 0 and 1", hint="for example 0.95"
+                )
+            return replace(self, confidence_level=float(value))
+        if short in ("error_bars", "simultaneous"):
+            if not isinstance(value, bool):
+                raise ProgrammingError(f"privsql.{short} is true or false")
+            return replace(self, **{short: value})
+        raise ProgrammingError(
+            f"there is no setting {name!r}",
+            hint="the settings are privsql.estimator, .confidence_level, .error_bars, .simultaneous",
+        )
+
+
+class Session:
+    """Answers statements about one release."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        tables: Mapping[str, pa.Table] | None = None,
+        **settings: object,
+    ) -> None:
+        self.release = open_release(path)
+        manifest = self.release.manifest
+        self._tables = {name: _as_arrow(table) for name, table in (tables or {}).items()}
+        self._engine = Embedded(self.release, tables=self._tables)
+        self._memory = Memory()
+        self._mirror = Memory()
+        self._lock = threading.RLock()
+        self._counter = itertools.count()
+        self._domains: dict[str, str] = {}
+        self._closed = False
+        self.settings = Settings()
+        for name, value in settings.items():
+            self.settings = self.settings.with_option(name, value)
+        for name, table in self._tables.items():
+            self._memory.load(name, table)
+            self._mirror.load(name, table.slice(0, 0))
+        columns = tuple((c.name, c.type) for c in (*manifest.public, *manifest.sensitive))
+        self.catalog = Catalog(
+            manifest.table,
+            columns,
+            {
+                c.name: Sensitive(c.name, c.type, c.mechanism, c.domain, c.channel)
+                for c in manifest.sensitive
+            },
+            {name: tuple((f.name, str(f.type)) for f in t.schema) for name, t in self._tables.items()},
+            weighted=manifest.weighted,
+            multiplicity=manifest.multiplicity,
+            grouped=manifest.grouped,
+            rows=manifest.rows,
+        )
+        self._mirror.load(manifest.table, self._empty())
+
+    def _empty(self) -> pa.Table:
+        select = exp.select(
+            *(exp.column(exp.to_identifier(name, quoted=True)) for name, _ in self.catalog.columns)
+        ).from_(exp.to_table(exp.to_identifier(self.catalog.table, quoted=True)))
+        return self._engine.scan(select.limit(0).sql("duckdb"))
+
+    # -- statements -------------------------------------------------------------------
+
+    def statements(self, sql: str) -> list[str]:
+        """Split at semicolons."""
+        return parts(sql)
+
+    def run(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
+        **options: object,
+    ) -> Outcome:
+        """Answer one statement."""
+        with self._lock:
+            if self._closed:
+                raise InterfaceError("the connection is closed", hint="open the release again")
+            found = statements(sql)
+            if len(found) != 1:
+                raise ProgrammingError(
+                    "there is no statement" if not found else "there are several statements",
+                    hint="ask one at a time",
+                )
+            statement = found[0]
+            settings = self.settings
+            for name, value in {**statement.options, **options}.items():
+                settings = settings.with_option(name, value)
+            if statement.kind in ("set", "reset", "show"):
+                return self._setting(statement)
+            if statement.kind == "explain":
+                return self._explained(statement, parameters, settings)
+            return self._answer(statement, parameters, settings)
+
+    def _setting(self, statement: Statement) -> Outcome:
+        if statement.kind == "set":
+            self.settings = self.settings.with_option(statement.name, statement.value)
+            return Outcome("set", (), pa.table({}))
+        short = statement.name.removeprefix("privsql.")
+        if not hasattr(Settings(), short):
+            Settings().with_option(statement.name, None)
+        if statement.kind == "reset":
+            self.settings = replace(self.settings, **{short: getattr(Settings(), short)})
+            return Outcome("set", (), pa.table({}))
+        value = str(getattr(self.settings, short)).lower()
+        return Outcome(
+            "rows", (ResultColumn(short, "VARCHAR"),), pa.table({short: pa.array([value])})
+        )
+
+    def _answer(
+        self,
+        statement: Statement,
+        given: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Outcome:
+        assert statement.tree is not None
+        tree = statement.tree.copy()
+        parameters = read_parameters(tree, given)
+        described = self._describe(tree, parameters)
+        compiler = Compiler(self.catalog, statement.text)
+        compiled = compiler.compile(tree)
+        prefix = f"q{next(self._counter)}"
+        writer = PlanWriter(
+            self.catalog,
+            parameters,
+            lambda printed: self._memory.run(printed.sql, printed.parameters),
+            self._domain,
+            settings.estimator == "iterative",
+        )
+        loaded: list[str] = []
+        try:
+            plans = []
+            for n, part in enumerate(compiler.parts):
+                plan = writer.plan(part, f"{prefix}_{n}")
+                plans.append(plan)
+                self._load(plan, loaded, settings, compiled)
+            table = self._memory.run(*_both(writer.finish(compiled, plans)))
+        finally:
+            for name in loaded:
+                self._memory.forget(name)
+        return self._outcome(table, compiled, compiler.notices, described, settings)
+
+    def _load(
+        self, plan: BlockPlan, loaded: list[str], settings: Settings, compiled: Compiled
+    ) -> None:
+        scanned = self._engine.scan(*_both(plan.scan))
+        cells = 1
+        if settings.simultaneous:
+            cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in compiled.outs))
+        z = critical(settings.confidence_level, cells)
+        for name, table in {
+            f"{plan.prefix}_scan": scanned,
+            f"{plan.prefix}_z": pa.table({"z": pa.array([z])}),
+            **plan.tables,
+        }.items():
+            self._memory.load(name, table)
+            loaded.append(name)
+
+    def _describe(self, tree: exp.Expression, parameters: Parameters) -> list[tuple[str, str]]:
+        """Ask DuckDB what columns the query has, on empty tables of the same shape."""
+        made = tree.copy()
+        for node in list(made.find_all(exp.Anonymous)):
+            short = our_function(node)
+            if short is None or not node.expressions:
+                continue
+            cast = exp.cast(node.expressions[0].copy(), "BOOLEAN" if short == "reliable" else "DOUBLE")
+            if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+                cast = exp.alias_(cast, node.sql("duckdb").lower(), quoted=True)
+            node.replace(cast)
+        printed = parameters.bind(made)
+        return self._mirror.describe(printed.sql, printed.parameters)
+
+    def _domain(self, name: str) -> str:
+        """The table of a column's domain in memory, loaded when it is first needed."""
+        if name not in self._domains:
+            sensitive = self.catalog.sensitive[name]
+            values = sensitive.domain.values()
+            table = pa.table({"i": pa.array(range(len(values)), type=pa.int64()), name: values})
+            self._memory.load(f"domain_{len(self._domains)}_raw", table)
+            typed = self._memory.run(
+                exp.select(
+                    exp.column("i"),
+                    exp.alias_(
+                        exp.cast(exp.column(exp.to_identifier(name, quoted=True)), sensitive.type),
+                        name,
+                        quoted=True,
+                    ),
+                )
+                .from_(exp.to_table(f"domain_{len(self._domains)}_raw"))
+                .order_by(exp.column("i"))
+                .sql("duckdb")
+            )
+            self._memory.forget(f"domain_{len(self._domains)}_raw")
+            self._domains[name] = f"domain_{len(self._domains)}"
+            self._memory.load(self._domains[name], typed)
+        return self._domains[name]
+
+    def _outcome(
+        self,
+        table: pa.Table,
+        compiled: Compiled,
+        notices: list[Notice],
+        described: list[tuple[str, str]],
+        settings: Settings,
+    ) -> Outcome:
+        outs = compiled.outs
+        visible = table.select(list(range(len(outs))))
+        names = [described[i][0] if i < len(described) else out.name for i, out in enumerate(outs)]
+        columns = tuple(
+            ResultColumn(names[i], str(visible.schema.field(i).type) if out.estimate else described[i][1], out.estimate)
+            for i, out in enumerate(outs)
+        )
+        bars: dict[int, pa.Table] = {}
+        at = len(outs)
+        for i, out in enumerate(outs):
+            if out.estimate:
+                bars[i] = table.select(list(range(at, at + 4))).rename_columns(
+                    ["stderr", "low", "high", "reliable"]
+                )
+                at += 4
+        estimated = any(out.estimate for out in outs)
+        method = "iterative" if settings.estimator == "iterative" else "inversion"
+        return Outcome(
+            "rows",
+            columns,
+            visible.rename_columns(names),
+            bars,
+            tuple(notices),
+            method if estimated else "exact",
+            settings.confidence_level,
+            settings.error_bars,
+        )
+
+    def _explained(
+        self,
+        statement: Statement,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Outcome:
+        raise NotImplementedError
+
+    def explain(self, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> str:
+        """The plan of a query in words."""
+        raise NotImplementedError
+
+    def interrupt(self) -> None:
+        """Stop what is under way."""
+        self._engine.interrupt()
+        self._memory.interrupt()
+
+    def close(self) -> None:
+        """Let go of the release."""
+        self._closed = True
+        for each in (self._engine, self._memory, self._mirror):
+            each.close()
+
+
+def _both(printed: Printed) -> tuple[str, tuple[object, ...]]:
+    return printed.sql, printed.parameters
+
+
+def _as_arrow(table: object) -> pa.Table:
+    if isinstance(table, pa.Table):
+        return table
+    if hasattr(table, "to_arrow_table"):
+        made = table.to_arrow_table()
+        assert isinstance(made, pa.Table)
+        return made
+    try:
+        return pa.Table.from_pandas(table, preserve_index=False)
+    except (TypeError, AttributeError, pa.ArrowException):
+        raise ProgrammingError(
+            "a public table must be an Arrow table or a pandas DataFrame"
+        ) from None

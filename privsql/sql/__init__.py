@@ -1,0 +1,1 @@
+"""From an analyst's text to a plan; the only room that imports sqlglot."""

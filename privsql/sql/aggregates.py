@@ -1,0 +1,277 @@
+"""What each SQL aggregate is made of: sums that can be reconstructed, and a formula.
+
+    COUNT(x)     n                            SUM(x)   s, NULL where n = 0
+    AVG(x)       s / n                        VAR_POP  q/n - (s/n)^2 + Var(s/n)
+    COVAR_POP    r/n - (s/n)(u/n) + Cov       CORR     covariance over root of variances
+
+with n, s, q, r sums over rows of 1, x, x^2, x*y, each a *base*.  The square of an estimate is
+too large by its variance, which is taken off again (debiased).  The formula for the value
+and the smooth one through which errors are propagated are kept apart: the correction is
+treated as a constant there.  (reconstruction, 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from privsql.sql.pieces import Branch, Piece, Separator, counting, pieces_of, times, within
+from privsql.sql.tree import Unsupported, bare, column, name_of, number, wrapped
+
+# Names of DuckDB that mean the same.
+SAME = {
+    "count_star": "count",
+    "mean": "avg",
+    "favg": "avg",
+    "fsum": "sum",
+    "kahan_sum": "sum",
+    "sumkahan": "sum",
+    "sum_no_overflow": "sum",
+    "variance": "var_samp",
+    "stddev": "stddev_samp",
+    "countif": "count_if",
+    "quantile": "quantile_disc",
+    "percentile_cont": "quantile_cont",
+    "percentile_disc": "quantile_disc",
+}
+LINEAR = ("count", "count_if", "sum", "avg")
+SPREADS = ("var_samp", "var_pop", "stddev_samp", "stddev_pop", "covar_samp", "covar_pop", "corr")
+ORDERED = ("median", "quantile_cont", "quantile_disc")
+
+Base = tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """An aggregate as it was written: its name, arguments, FILTER and DISTINCT."""
+
+    name: str
+    arguments: tuple[exp.Expression, ...]
+    filter: exp.Expression | None
+    distinct: bool
+    node: exp.Expression
+
+
+def read_call(node: exp.Expression) -> Call:
+    """Take an aggregate apart."""
+    condition = None
+    inner = node
+    if isinstance(inner, exp.Filter):
+        condition = inner.expression.this
+        inner = inner.this
+    if isinstance(inner, exp.WithinGroup):
+        order = inner.expression.expressions[0]
+        quantile = inner.this.this
+        if order.args.get("desc"):
+            raise Unsupported("a quantile in descending order", hint="ask for 1 - q instead")
+        return Call(_name(inner.this), (order.this, quantile), condition, False, node)
+    name = _name(inner)
+    if name in ("quantile_cont", "quantile_disc") and isinstance(inner.args.get("expression"), exp.Order):
+        order = inner.args["expression"]
+        if order.expressions[0].args.get("desc"):
+            raise Unsupported("a quantile in descending order", hint="ask for 1 - q instead")
+        return Call(name, (inner.this, order.this), condition, False, node)
+    found: list[exp.Expression] = []
+    for key in ("this", "expression", "quantile"):
+        part = inner.args.get(key)
+        if isinstance(part, exp.Expression):
+            found.append(part)
+    for part in inner.args.get("expressions") or ():
+        found.append(part)
+    distinct = False
+    if found and isinstance(found[0], exp.Distinct):
+        distinct = True
+        found = [*found[0].expressions, *found[1:]]
+    if found and isinstance(found[0], exp.Order):  # SUM(x ORDER BY y): the order is void
+        found[0] = found[0].this
+    return Call(name, tuple(found), condition, distinct, node)
+
+
+def _name(node: exp.Expression) -> str:
+    name = name_of(node)
+    return SAME.get(name, name)
+
+
+def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
+    """The sums behind an aggregate, in the order that its formula names them."""
+    if call.distinct:
+        raise Unsupported(
+            f"{call.name.upper()}(DISTINCT ...) with a sensitive column or condition",
+            hint="distinct values cannot be counted among replaced ones; GROUP BY the column instead",
+        )
+    rows = where
+    if call.filter is not None:
+        rows = within(rows, separator.condition(call.filter))
+    if call.name == "count_if":
+        return [counting(within(rows, separator.condition(call.arguments[0])))]
+    if call.name == "count":
+        if not call.arguments or isinstance(call.arguments[0], exp.Star):
+            return [counting(rows)]
+        if len(call.arguments) != 1:
+            raise Unsupported("COUNT of several columns", hint="count one column, or *")
+        return [counting(within(separator.value(call.arguments[0]), rows))]
+    x = within(separator.value(call.arguments[0]), rows)
+    if call.name in ("sum", "avg"):
+        return [pieces_of(x), counting(x)]
+    if call.name in ("var_samp", "var_pop", "stddev_samp", "stddev_pop"):
+        # Branches exclude each other: the products of two of them are nothing.
+        return [pieces_of(_squares(x)), pieces_of(x), counting(x)]
+    if call.name in ("covar_samp", "covar_pop", "corr"):
+        y = within(separator.value(call.arguments[1]), rows)
+        both = times(x, y)
+        # Only rows in which neither is NULL count, so x and y are cut to those.
+        xs = [a & b for a in x for b in y]
+        ys = [b & a for a in x for b in y]
+        found = [pieces_of(both), pieces_of(xs), pieces_of(ys), counting(both)]
+        if call.name == "corr":
+            found += [pieces_of(_squares(xs)), pieces_of(_squares(ys))]
+        return found
+    raise Unsupported(
+        f"{call.name.upper()} over a sensitive column or under a sensitive condition",
+        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered",
+    )
+
+
+def _squares(branches: list[Branch]) -> list[Branch]:
+    return [times([branch], [branch])[0] for branch in branches]
+
+
+Cell = Callable[[int], exp.Expression]
+Pair = Callable[[int, int], exp.Expression]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The aggregate's value over its bases, and the smooth form for its error."""
+
+    value: exp.Expression
+    smooth: exp.Expression
+
+
+def formula(name: str, b: Cell, v: Pair) -> Formula:
+    """The formula of an aggregate; ``b(i)`` is its i-th base, ``v(i, j)`` their covariance."""
+    if name in ("count", "count_if"):
+        return Formula(b(0), b(0))
+    if name == "sum":
+        return Formula(_unless_zero(b(1), b(0)), b(0))
+    if name == "avg":
+        return Formula(_over(b(0), b(1)), _over(b(0), b(1)))
+    if name in ("covar_pop", "covar_samp", "corr"):
+        return _pairwise(name, b, v)
+    n = b(2)
+    mean = _over(b(1), n)
+    plain = exp.Sub(this=_over(b(0), n), expression=_paren(exp.Mul(this=mean, expression=mean.copy())))
+    extra = _mean_variance(b(1), n, v(1, 1), v(1, 2), v(2, 2))
+    debiased = _positive(exp.Add(this=_paren(plain.copy()), expression=extra), _over(b(0), n))
+    value, smooth = debiased, _paren(plain)
+    if name.endswith("samp"):
+        value, smooth = _bessel(value, n), _bessel(smooth, n)
+    if name.startswith("stddev"):
+        value, smooth = exp.Sqrt(this=value), exp.Sqrt(this=smooth)
+    return Formula(value, smooth)
+
+
+def _pairwise(name: str, b: Cell, v: Pair) -> Formula:
+    n = b(3)
+    mean_x, mean_y = _over(b(1), n), _over(b(2), n)
+    plain = _paren(exp.Sub(this=_over(b(0), n), expression=_paren(exp.Mul(this=mean_x, expression=mean_y))))
+    extra = _mean_covariance(b(1), b(2), n, v(1, 2), v(1, 3), v(2, 3), v(3, 3))
+    value, smooth = _paren(exp.Add(this=plain.copy(), expression=extra)), plain
+    if name == "covar_samp":
+        return Formula(_bessel(value, n), _bessel(smooth, n))
+    if name == "covar_pop":
+        return Formula(_unless_zero(n, value), smooth)
+    spread = [
+        _paren(
+            exp.Sub(
+                this=_over(b(square), n),
+                expression=_paren(exp.Mul(this=_over(b(mean), n), expression=_over(b(mean), n))),
+            )
+        )
+        for square, mean in ((4, 1), (5, 2))
+    ]
+    honest = [
+        _positive(
+            exp.Add(this=part.copy(), expression=_mean_variance(b(i), n, v(i, i), v(i, 3), v(3, 3))),
+            _over(b(square), n),
+        )
+        for part, i, square in zip(spread, (1, 2), (4, 5), strict=True)
+    ]
+    return Formula(
+        _over(value, exp.Sqrt(this=exp.Mul(this=honest[0], expression=honest[1]))),
+        _over(smooth, exp.Sqrt(this=exp.Mul(this=spread[0], expression=spread[1]))),
+    )
+
+
+def _mean_variance(
+    s: exp.Expression, n: exp.Expression, ss: exp.Expression, sn: exp.Expression, nn: exp.Expression
+) -> exp.Expression:
+    """``Var(s/n) = (Var s - 2 m Cov(s, n) + m^2 Var n) / n^2`` with m = s/n."""
+    return _mean_covariance(s, s, n, ss, sn, sn, nn)
+
+
+def _mean_covariance(
+    s: exp.Expression,
+    u: exp.Expression,
+    n: exp.Expression,
+    su: exp.Expression,
+    sn: exp.Expression,
+    un: exp.Expression,
+    nn: exp.Expression,
+) -> exp.Expression:
+    """``Cov(s/n, u/n) = (Cov(s,u) - m Cov(u,n) - k Cov(s,n) + m k Var n) / n^2``."""
+    m, k = _over(s, n), _over(u, n)
+    inner = exp.Add(
+        this=_paren(
+            exp.Sub(
+                this=_paren(exp.Sub(this=su, expression=_paren(exp.Mul(this=m, expression=un)))),
+                expression=_paren(exp.Mul(this=k, expression=sn)),
+            )
+        ),
+        expression=_paren(exp.Mul(this=_paren(exp.Mul(this=m.copy(), expression=k.copy())), expression=nn)),
+    )
+    return _over(_paren(inner), _paren(exp.Mul(this=n.copy(), expression=n.copy())))
+
+
+def _paren(node: exp.Expression) -> exp.Expression:
+    return exp.Paren(this=node)
+
+
+def _over(top: exp.Expression, bottom: exp.Expression) -> exp.Expression:
+    below = exp.Nullif(this=wrapped(bottom), expression=number(0))
+    return _paren(exp.Div(this=wrapped(top), expression=below, typed=False, safe=False))
+
+
+def _unless_zero(n: exp.Expression, value: exp.Expression) -> exp.Expression:
+    """NULL where nothing was counted, as SQL's SUM of nothing."""
+    when = exp.If(this=exp.NEQ(this=n.copy(), expression=number(0)), true=value.copy())
+    return exp.Case(ifs=[when])
+
+
+def _positive(node: exp.Expression, scale: exp.Expression) -> exp.Expression:
+    """NULL where an estimate of a spread came out below zero; what is rounding is zero."""
+    rounding = exp.Mul(this=number(-1e-12), expression=exp.Abs(this=scale.copy()))
+    when = exp.If(
+        this=exp.GTE(this=wrapped(node), expression=rounding),
+        true=exp.Greatest(this=wrapped(node), expressions=[number(0.0)]),
+    )
+    return exp.Case(ifs=[when])
+
+
+def _bessel(node: exp.Expression, n: exp.Expression) -> exp.Expression:
+    """``node * n / (n - 1)``, NULL up to one row."""
+    more = exp.If(
+        this=exp.GT(this=n.copy(), expression=number(1)),
+        true=exp.Mul(
+            this=wrapped(node),
+            expression=_over(n.copy(), _paren(exp.Sub(this=n.copy(), expression=number(1)))),
+        ),
+    )
+    return exp.Case(ifs=[more])
+
+
+def base_column(i: int) -> exp.Column:
+    """The column of the i-th base in the table of estimates."""
+    return column(f"b{i}")

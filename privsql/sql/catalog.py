@@ -1,0 +1,65 @@
+"""What an analyst's statement can name: the published table and the public tables beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from privsql.channels import Channel, Domain
+from privsql.errors import ProgrammingError
+
+# Qualifiers of canonical columns: the published table, and the i-th table joined to it.
+PUBLISHED = "t"
+
+
+class UnknownName(ProgrammingError):
+    """A table or a column that is not there."""
+
+    code = "unknown-name"
+    sqlstate = "42P01"
+
+
+@dataclass(frozen=True)
+class Sensitive:
+    """A sensitive column as planning sees it."""
+
+    name: str
+    type: str
+    mechanism: str
+    domain: Domain
+    channel: Channel
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The published table with its columns, and public tables by name."""
+
+    table: str
+    columns: tuple[tuple[str, str], ...]  # (name, type) in the order of the table
+    sensitive: Mapping[str, Sensitive]  # by name
+    tables: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    weighted: bool = False
+    multiplicity: bool = False
+    grouped: bool = False
+    rows: int = 0
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return {name.casefold(): name for name, _ in self.columns}
+
+    @cached_property
+    def _tables(self) -> dict[str, str]:
+        return {name.casefold(): name for name in self.tables}
+
+    def is_published(self, name: str) -> bool:
+        """Whether a table's name is that of the published table."""
+        return name.casefold() == self.table.casefold()
+
+    def column(self, name: str) -> str | None:
+        """The published column of this name as the release spells it."""
+        return self._names.get(name.casefold())
+
+    def public_table(self, name: str) -> str | None:
+        """The public table of this name as it was given."""
+        return self._tables.get(name.casefold())

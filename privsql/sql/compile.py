@@ -1,0 +1,619 @@
+"""A whole query: its blocks, and the SQL around them that reads their estimates.
+
+Every SELECT over published rows becomes a block; in its place stands a SELECT over the
+block's table of estimates, and everything around it stays the analyst's SQL.  Error bars are
+carried along as columns that are not shown:
+
+    SELECT * FROM (SELECT job, COUNT(*) FILTER (WHERE disease = 'flu') AS n FROM t GROUP BY job)
+    SELECT * EXCLUDE (...)  FROM (SELECT k0 AS job, a0 AS n, <error bars> FROM block0)
+
+A column that is an expression over one block's estimates keeps that *definition*, so that
+arithmetic further out is propagated with all covariances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from privsql.errors import Notice
+from privsql.sql import bars as error_bars
+from privsql.sql.bars import FIELDS, Bars, bars_of
+from privsql.sql.block import OURS, Builder, Leaf
+from privsql.sql.catalog import Catalog, UnknownName
+from privsql.sql.rows import Sources
+from privsql.sql.tree import Unsupported, bare, column, columns_of, is_aggregate, name_of, outermost, place_of
+
+# An inner query passes the covariances of all its estimates on, if they are not more.
+MOST_PAIRED = 8
+
+# Columns of a block's table for estimate i.
+PARTS = {"stderr": "s", "low": "l", "high": "u", "reliable": "o"}
+
+
+@dataclass(frozen=True)
+class Out:
+    """A column of a query: exact, or an estimate and how its error is known."""
+
+    name: str
+    estimate: bool = False
+    definition: exp.Expression | None = None  # over the columns of one block
+    block: int = -1
+    bars: bool = False  # its error bars stand beside it
+
+
+@dataclass
+class Compiled:
+    """A query rewritten over blocks, with its columns."""
+
+    tree: exp.Expression
+    outs: list[Out]
+    hidden: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Part:
+    """A block of the query: where it came from, and which covariances are wanted."""
+
+    leaf: Leaf
+    pairs: set[tuple[int, int]] = field(default_factory=set)
+
+    def estimates(self) -> list[int]:
+        """Positions of aggregates that are estimates."""
+        return [
+            i for i, a in enumerate(self.leaf.block.aggregates) if a.kind in ("linear", "quantile", "mode")
+        ]
+
+
+class Compiler:
+    """Rewrites one query."""
+
+    def __init__(self, catalog: Catalog, text: str) -> None:
+        self._catalog = catalog
+        self._text = text
+        self._ctes: list[dict[str, exp.Expression]] = []
+        self._compiled: dict[int, Compiled] = {}
+        self._sources = Sources(catalog, self._lookup)
+        self.parts: list[Part] = []
+        self.notices: list[Notice] = []
+        self._outermost: exp.Expression | None = None
+        self._constants: dict[str, exp.Expression] = {}
+
+    # -- entry ------------------------------------------------------------------------
+
+    def compile(self, tree: exp.Expression) -> Compiled:
+        """Rewrite the query and show the error bars of its estimates as last columns."""
+        if not isinstance(tree, exp.Query):
+            raise Unsupported(
+                f"{tree.key.upper()} is not a question", hint="privsql answers SELECT"
+            )
+        # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
+        self._outermost = tree
+        made = self._query(tree)
+        return self._with_bars(made)
+
+    def _notice(self, code: str, text: str) -> None:
+        notice = Notice(code, text)
+        if notice not in self.notices:
+            self.notices.append(notice)
+
+    def _lookup(self, name: str) -> exp.Expression | None:
+        for scope in reversed(self._ctes):
+            if name.casefold() in scope:
+                return scope[name.casefold()]
+        return None
+
+    # -- queries ----------------------------------------------------------------------
+
+    def _query(self, node: exp.Expression) -> Compiled:
+        if isinstance(node, exp.Subquery):
+            made = self._query(node.this)
+            outer = node.copy()
+            outer.set("this", made.tree)
+            return replace(made, tree=outer)
+        with_ = node.args.get("with_")
+        if with_ is None:
+            return self._body(node)
+        if with_.args.get("recursive"):
+            raise Unsupported("a recursive CTE", hint="write the query without RECURSIVE")
+        self._ctes.append({})
+        kept = []
+        for cte in with_.expressions:
+            self._ctes[-1][cte.alias.casefold()] = cte.this
+            if self._sources.kind(cte.this) == "rows":
+                continue
+            made = self._query(cte.this)
+            made = self._renamed(made, cte)
+            self._compiled[id(cte.this)] = made
+            copied = cte.copy()
+            copied.set("this", made.tree)
+            copied.set("alias", exp.TableAlias(this=cte.args["alias"].this.copy()))
+            kept.append(copied)
+        plain = node.copy()
+        plain.set("with_", None)
+        if node is self._outermost:
+            self._outermost = plain
+        # The copies of the body must find the CTEs that were compiled.
+        made = self._body(plain)
+        self._ctes.pop()
+        if kept:
+            made.tree.set("with_", exp.With(expressions=kept))
+        return made
+
+    def _renamed(self, made: Compiled, node: exp.Expression) -> Compiled:
+        """Apply the column names of ``AS t(a, b)``."""
+        alias = node.args.get("alias")
+        names = [c.name for c in alias.columns] if alias is not None and alias.columns else []
+        if not names:
+            return made
+        if isinstance(made.tree, exp.Select):
+            made.tree.set(
+                "expressions",
+                [
+                    exp.alias_(p.this if isinstance(p, exp.Alias) else p, names[i], quoted=True)
+                    if i < len(names)
+                    else p
+                    for i, p in enumerate(made.tree.expressions)
+                ],
+            )
+        else:
+            raise Unsupported("column names after an alias of this kind of query")
+        outs = [replace(out, name=names[i]) if i < len(names) else out for i, out in enumerate(made.outs)]
+        return replace(made, outs=outs)
+
+    def _body(self, node: exp.Expression) -> Compiled:
+        if isinstance(node, exp.Subquery):
+            return self._query(node)
+        if isinstance(node, exp.SetOperation):
+            return self._set_operation(node)
+        if isinstance(node, exp.Select):
+            kinds = [self._sources.kind(source) for source in self._sources.sources(node)]
+            if "rows" in kinds:
+                return self._leaf(node)
+            return self._outer(node)
+        raise Unsupported(f"{node.key.upper()} as a query")
+
+    def _set_operation(self, node: exp.SetOperation) -> Compiled:
+        left, right = self._query(node.left), self._query(node.right)
+        made = node.copy()
+        all_rows = isinstance(node, exp.Union) and node.args.get("distinct") is False
+        estimates = [
+            a.estimate or b.estimate for a, b in zip(left.outs, right.outs, strict=False)
+        ]
+        if node.args.get("by_name"):
+            raise Unsupported("UNION BY NAME", hint="list the columns in one order")
+        outs = [replace(a, estimate=e, definition=None, bars=False) for a, e in zip(left.outs, estimates, strict=False)]
+        hidden: list[str] = []
+        if all_rows and any(estimates):
+            left, right = (self._shown(side, estimates) for side in (left, right))
+            outs = [replace(out, bars=out.estimate) for out in outs]
+            hidden = left.hidden
+        else:
+            left, right = (self._bare(side) for side in (left, right))
+            if any(estimates):
+                self._lost("a set operation that compares estimates")
+        made.set("this", left.tree)
+        made.set("expression", right.tree)
+        return Compiled(made, outs, hidden)
+
+    def _lost(self, what: str) -> None:
+        self._notice("no-error", f"{what} has no error bar: the covariance is not at hand")
+
+    # -- leaves -----------------------------------------------------------------------
+
+    def _leaf(self, select: exp.Select) -> Compiled:
+        rows = self._sources.rows(select)
+        leaf = Builder(self._catalog, rows, self._text).build(select)
+        number = len(self.parts)
+        part = Part(leaf)
+        self.parts.append(part)
+        tree = leaf.select.copy()
+        uncertain = [f"a{i}" for i in part.estimates()]
+        for clause in ("expressions", "where", "qualify", "order", "windows"):
+            self._inner(tree.args.get(clause), part, uncertain)
+        tree = tree.from_(exp.to_table(f"block{number}"))
+        outs = []
+        projections = []
+        for i, projection in enumerate(tree.expressions):
+            inner = projection.this if isinstance(projection, exp.Alias) else projection
+            name = leaf.names[i] or default_name(select.expressions[i])
+            projections.append(exp.alias_(inner, name, quoted=True))
+            used = [name for name in uncertain if any(c.name == name for c in columns_of(inner))]
+            for one in used:
+                for two in used:
+                    part.pairs.add((int(one[1:]), int(two[1:])))
+            deep = self._has_estimate_below(inner)
+            outs.append(
+                Out(name, bool(used) or deep, inner if used and not deep else None, number)
+            )
+        tree.set("expressions", projections)
+        hidden: list[str] = []
+        known = part.estimates()
+        part.pairs |= {(i, i) for i in known}
+        if select is not self._outermost and len(known) <= MOST_PAIRED:
+            part.pairs |= {(i, j) for i in known for j in known}
+        if uncertain and not tree.args.get("distinct"):
+            for i in part.estimates():
+                for name in (f"a{i}", f"s{i}", f"l{i}", f"u{i}", f"o{i}", f"e{i}"):
+                    hidden.append(self._export(tree, number, name))
+            for i, j in sorted({(min(p), max(p)) for p in part.pairs}):
+                hidden.append(self._export(tree, number, f"c{i}_{j}"))
+            hidden.append(self._export(tree, number, "z"))
+            hidden.append(self._export(tree, number, "certain"))
+            # Exact columns of a definition are constants in it, but it needs their values.
+            for name in dict.fromkeys(
+                c.name for out in outs if out.definition is not None for c in columns_of(out.definition)
+            ):
+                if hidden_name(number, name) not in hidden:
+                    hidden.append(self._export(tree, number, name))
+        elif uncertain:
+            outs = [replace(out, definition=None) for out in outs]
+            self._lost("DISTINCT over estimates")
+        return Compiled(tree, outs, hidden)
+
+    @staticmethod
+    def _export(tree: exp.Select, number: int, name: str) -> str:
+        exported = hidden_name(number, name)
+        tree.append("expressions", exp.alias_(column(name), exported, quoted=True))
+        return exported
+
+    def _has_estimate_below(self, node: exp.Expression) -> bool:
+        return any(
+            made is not None and any(out.estimate for out in made.outs)
+            for query in outermost(node, lambda n: isinstance(n, exp.Query))
+            if (made := self._compiled.get(id(query))) is not None
+        )
+
+    def _inner(self, clause: object, part: Part, uncertain: list[str]) -> None:
+        """Within a leaf: our functions become error bars, sub-queries are compiled."""
+        for node in clause if isinstance(clause, list) else [clause]:
+            if not isinstance(node, exp.Expression):
+                continue
+            self._subqueries(node)
+            for each in list(node.find_all(exp.Anonymous)):
+                field_ = our_function(each)
+                if field_ is None:
+                    continue
+                if len(each.expressions) != 1:
+                    raise Unsupported(f"privsql_{field_} takes one aggregate, or the alias of one")
+                argument = each.expressions[0]
+                used = [name for name in uncertain if any(c.name == name for c in columns_of(argument))]
+                for one in used:
+                    for two in used:
+                        part.pairs.add((int(one[1:]), int(two[1:])))
+                if field_ == "observed":
+                    made = argument.copy()
+                    holder = exp.Paren(this=made)
+                    for c in list(columns_of(holder)):
+                        if c.name in used:
+                            c.replace(column("r" + c.name[1:]))
+                    each.replace(holder)
+                    continue
+                each.replace(exp.Paren(this=block_bars(argument, uncertain).field(field_)))
+
+    def _subqueries(self, node: exp.Expression) -> None:
+        """Compile scalar sub-queries where they stand."""
+        for query in list(outermost(node, lambda n: isinstance(n, exp.Query))):
+            made = self._bare(self._query(query))
+            if query is node:
+                continue
+            query.replace(made.tree)
+            self._compiled[id(made.tree)] = made
+            if len(made.outs) == 1 and made.outs[0].estimate:
+                self._lost("arithmetic with the answer of a sub-query that is an estimate")
+
+    # -- outer queries ----------------------------------------------------------------
+
+    def _outer(self, select: exp.Select) -> Compiled:
+        """A SELECT over answers and public tables."""
+        tree = select.copy()
+        items: list[tuple[str, Compiled | None]] = []
+        # The copy's sources must keep the identity by which CTEs are found.
+        originals = self._sources.sources(select)
+        copies = self._sources.sources(tree)
+        for original, source in zip(originals, copies, strict=True):
+            items.append(self._item(original, source))
+        for clause in ("expressions", "where", "group", "having", "qualify", "order"):
+            part = tree.args.get(clause)
+            for node in part if isinstance(part, list) else [part]:
+                if isinstance(node, exp.Expression):
+                    self._subqueries(node)
+        hidden = [name for _, made in items if made is not None for name in made.hidden]
+        repeated = {name for name in hidden if hidden.count(name) > 1}
+        columns = _Columns(items, repeated)
+        grouped = bool(
+            tree.args.get("group")
+            or tree.args.get("distinct")
+            or any(next(outermost(p, _is_plain_aggregate), None) for p in tree.expressions)
+        )
+        for clause in ("where", "having", "qualify", "order"):
+            part = tree.args.get(clause)
+            if isinstance(part, exp.Expression):
+                self._replace_ours(part, columns)
+        outs: list[Out] = []
+        projections: list[exp.Expression] = []
+        for projection in tree.expressions:
+            self._replace_ours(projection, columns)
+            if projection.is_star:
+                projections.append(_star_without(projection, hidden))
+                outs += columns.star(projection)
+                continue
+            inner = projection.this if isinstance(projection, exp.Alias) else projection
+            out = self._out(inner, projection, columns, grouped)
+            outs.append(out)
+            projections.append(projection)
+        tree.set("expressions", projections)
+        if grouped:
+            if any(out.estimate for out in outs):
+                self._lost("an aggregate over the rows of an answer")
+            outs = [replace(out, definition=None, bars=False) for out in outs]
+            return Compiled(tree, outs, [])
+        kept = [name for name in dict.fromkeys(hidden) if name not in repeated]
+        for name, node in self._constants.items():
+            tree.append("expressions", exp.alias_(node, name, quoted=True))
+        for alias, made in items:
+            for name in made.hidden if made is not None else ():
+                if name in kept:
+                    tree.append("expressions", exp.alias_(column(name, alias or None), name, quoted=True))
+        hidden = [*self._constants, *kept]
+        self._constants = {}
+        return Compiled(tree, outs, hidden)
+
+    def _item(self, original: exp.Expression, source: exp.Expression) -> tuple[str, Compiled | None]:
+        alias = source.alias_or_name
+        if isinstance(source, exp.Table):
+            cte = None if source.db else self._lookup(source.name)
+            if cte is None:
+                if not isinstance(source.this, exp.Identifier):
+                    raise Unsupported(
+                        "a table function in FROM", hint="query the published table or a public one"
+                    )
+                name = self._catalog.public_table(source.name)
+                if name is None:
+                    raise UnknownName(
+                        f"there is no table {source.name!r}",
+                        hint=f"the published table is {self._catalog.table!r}",
+                        place=place_of(original, self._text),
+                    )
+                return alias, None
+            return alias, self._compiled.get(id(cte))
+        if isinstance(source, exp.Subquery):
+            made = self._query(source.this)
+            source.set("this", made.tree)
+            if (a := source.args.get("alias")) is not None and a.columns:
+                made = self._renamed(made, source)
+                source.set("this", made.tree)
+                source.set("alias", exp.TableAlias(this=a.this.copy()))
+            if not alias:
+                alias = f"privsql_unnamed{len(self.parts)}"
+                source.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
+            return alias, made
+        if isinstance(source, exp.Values):
+            return alias, None
+        raise Unsupported(f"{source.key.upper()} in FROM")
+
+    def _out(
+        self, inner: exp.Expression, projection: exp.Expression, columns: _Columns, grouped: bool
+    ) -> Out:
+        name = projection.alias_or_name or default_name(projection)
+        found = [columns.find(c) for c in columns_of(inner)]
+        uncertain = [out for out in found if out is not None and out[1].estimate]
+        deep = self._has_estimate_below(inner)
+        if not uncertain and not deep:
+            return Out(name)
+        plain = bare(inner)
+        if isinstance(plain, exp.Column) and uncertain and not grouped:
+            return replace(uncertain[0][1], name=name)
+        blocks = {(item, out.block) for item, out in uncertain}
+        defined = all(out.definition is not None for _, out in uncertain)
+        if deep or grouped or not defined or len(blocks) != 1:
+            if not grouped:
+                self._lost(f"{name!r}")
+            return Out(name, True)
+        holder = exp.Paren(this=plain.copy())
+        block = uncertain[0][1].block
+        for each in list(columns_of(holder)):
+            hit = columns.find(each)
+            if hit is not None and hit[1].estimate and hit[1].definition is not None:
+                each.replace(exp.Paren(this=hit[1].definition.copy()))
+            else:
+                # A constant of the row: its value must be at hand where the error is.
+                known = f"x{len(self._constants)}"
+                self._constants[hidden_name(block, known)] = each.copy()
+                each.replace(column(known))
+        part = self.parts[block]
+        names = {f"a{i}" for i in part.estimates()}
+        used = sorted(int(c.name[1:]) for c in columns_of(holder) if c.name in names)
+        if any((i, j) not in part.pairs for n, i in enumerate(used) for j in used[n:]):
+            self._lost(f"{name!r}")
+            return Out(name, True)
+        return Out(name, True, bare(holder), block)
+
+    def _replace_ours(self, node: exp.Expression, columns: _Columns) -> None:
+        for each in list(node.find_all(exp.Anonymous)):
+            field_ = our_function(each)
+            if field_ is None:
+                continue
+            argument = bare(each.expressions[0]) if each.expressions else None
+            hit = columns.find(argument) if isinstance(argument, exp.Column) else None
+            if hit is None:
+                raise Unsupported(
+                    f"privsql_{field_} of this expression", hint="give it the alias of an aggregate"
+                )
+            out = hit[1]
+            if field_ == "observed" or not out.estimate:
+                raise Unsupported(f"privsql_{field_} outside of the query that aggregates")
+            if out.definition is None:
+                each.replace(exp.Paren(this=error_bars.none().field(field_)))
+                continue
+            names = [f"a{i}" for i in self.parts[out.block].estimates()]
+            made = block_bars(out.definition, names).field(field_)
+            each.replace(exp.Paren(this=self._exported(made, out.block)))
+
+    def _exported(self, node: exp.Expression, block: int) -> exp.Expression:
+        """Columns of a block as the hidden columns under which they are exported."""
+        holder = exp.Paren(this=node.copy())
+        for each in list(columns_of(holder)):
+            each.replace(column(hidden_name(block, each.name)))
+        inner: exp.Expression = holder.this
+        return inner
+
+    # -- error bars as columns --------------------------------------------------------
+
+    def _bars(self, out: Out) -> Bars:
+        if out.definition is None:
+            return error_bars.none()
+        names = [f"a{i}" for i in self.parts[out.block].estimates()]
+        return block_bars(out.definition, names)
+
+    def _with_bars(self, made: Compiled) -> Compiled:
+        """The query with four columns for each estimate, and nothing else hidden."""
+        if not any(out.estimate for out in made.outs):
+            return self._bare(made)
+        return self._shown(made, [out.estimate for out in made.outs])
+
+    def _shown(self, made: Compiled, wanted: list[bool]) -> Compiled:
+        select = exp.Select()
+        source = made.tree if isinstance(made.tree, exp.Subquery) else None
+        tree = source.this if source is not None else made.tree
+        for i, out in enumerate(made.outs):
+            select = select.select(exp.alias_(column(f"c{i}", "answer"), out.name, quoted=True))
+        names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
+        hidden = []
+        for i, out in enumerate(made.outs):
+            if not wanted[i]:
+                continue
+            if out.bars:
+                fields = {f: column(f"privsql_bar{i}_{f}", "answer") for f in FIELDS}
+            elif not out.estimate:
+                exact = error_bars.exact(column(f"c{i}", "answer"))
+                fields = {f: exact.field(f) for f in FIELDS}
+            else:
+                bars = self._bars(out)
+                if not bars.known:
+                    self._lost(f"{out.name!r}")
+                fields = {f: self._exported(bars.field(f), out.block) for f in FIELDS}
+            for name, node in fields.items():
+                hidden.append(f"privsql_bar{i}_{name}")
+                kind = "BOOLEAN" if name == "reliable" else None
+                shown = exp.cast(node, kind) if kind else node
+                select = select.select(exp.alias_(shown, hidden[-1], quoted=True))
+        alias = exp.TableAlias(
+            this=exp.to_identifier("answer"), columns=[exp.to_identifier(n, quoted=True) for n in names]
+        )
+        select = select.from_(exp.Subquery(this=tree, alias=alias))
+        outs = [replace(out, bars=wanted[i], definition=None) for i, out in enumerate(made.outs)]
+        return Compiled(select, outs, hidden)
+
+    def _bare(self, made: Compiled) -> Compiled:
+        """The query with nothing but its own columns."""
+        if not made.hidden:
+            return made
+        tree = made.tree.this if isinstance(made.tree, exp.Subquery) else made.tree
+        names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
+        alias = exp.TableAlias(
+            this=exp.to_identifier("answer"), columns=[exp.to_identifier(n, quoted=True) for n in names]
+        )
+        select = exp.Select().from_(exp.Subquery(this=tree, alias=alias))
+        for i, out in enumerate(made.outs):
+            select = select.select(exp.alias_(column(f"c{i}", "answer"), out.name, quoted=True))
+        result: exp.Expression = select
+        if isinstance(made.tree, exp.Subquery):
+            result = made.tree.copy()
+            result.set("this", select)
+        return Compiled(result, made.outs, [])
+
+
+class _Columns:
+    """The columns that an outer SELECT can name."""
+
+    def __init__(self, items: list[tuple[str, Compiled | None]], repeated: set[str]) -> None:
+        self._items = items
+        self._repeated = repeated
+
+    def find(self, node: exp.Column) -> tuple[str, Out] | None:
+        """The answer's column of this name, with the alias of its query."""
+        for alias, made in self._items:
+            if made is None or (node.table and node.table.casefold() != alias.casefold()):
+                continue
+            for out in made.outs:
+                if out.name.casefold() == node.name.casefold():
+                    if set(made.hidden) & self._repeated:
+                        return alias, replace(out, definition=None)
+                    return alias, out
+        return None
+
+    def star(self, node: exp.Expression) -> list[Out]:
+        """What a star stands for, as far as it is answers."""
+        table = node.table if isinstance(node, exp.Column) else ""
+        star = node.this if isinstance(node, exp.Column) else node
+        if star.args.get("replace") or star.args.get("rename"):
+            raise Unsupported("a star with REPLACE or RENAME over an answer", hint="list the columns")
+        without = {_excluded(e) for e in star.args.get("except_") or star.args.get("except") or ()}
+        found: list[Out] = []
+        for alias, made in self._items:
+            if table and alias.casefold() != table.casefold():
+                continue
+            if made is None:
+                raise Unsupported(
+                    "a star over a public table joined with an answer", hint="list the columns"
+                )
+            found += [out for out in made.outs if out.name.casefold() not in without]
+        return found
+
+
+def _excluded(node: exp.Expression) -> str:
+    return node.name.casefold()
+
+
+def _star_without(node: exp.Expression, hidden: list[str]) -> exp.Expression:
+    made = node.copy()
+    star = made.this if isinstance(made, exp.Column) else made
+    key = "except_" if "except_" in exp.Star.arg_types else "except"
+    already = list(star.args.get(key) or ())
+    names = list(dict.fromkeys(hidden))
+    star.set(key, already + [exp.to_identifier(name, quoted=True) for name in names] or None)
+    return made
+
+
+def _is_plain_aggregate(node: exp.Expression) -> bool:
+    return is_aggregate(node) and not isinstance(node.parent, exp.Window)
+
+
+def hidden_name(block: int, name: str) -> str:
+    """Under which name a block's column passes through outer queries."""
+    return f"privsql_b{block}_{name}"
+
+
+def our_function(node: exp.Expression) -> str | None:
+    """``stderr`` for ``privsql_stderr(...)`` and so on, None for other functions."""
+    name = name_of(node)
+    short = name.removeprefix("privsql_")
+    return short if short != name and short in OURS else None
+
+
+def block_bars(node: exp.Expression, uncertain: list[str]) -> Bars:
+    """Error bars of an expression over the columns of one block's table."""
+
+    def own(name: str) -> Bars:
+        return Bars(*(column(letter + name[1:]) for letter in PARTS.values()))
+
+    def covariance(one: str, two: str) -> exp.Expression | None:
+        i, j = sorted((int(one[1:]), int(two[1:])))
+        return column(f"c{i}_{j}")
+
+    return bars_of(node, uncertain, own, covariance, lambda name: column("e" + name[1:]))
+
+
+def default_name(node: exp.Expression) -> str:
+    """The name that DuckDB would give a column; the final ones are asked of DuckDB itself."""
+    if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
+        return "count_star()"
+    return node.sql("duckdb", normalize_functions="lower")
+
+
+def walk_tables(tree: exp.Expression) -> Iterator[exp.Table]:
+    """All tables that a tree still names."""
+    yield from tree.find_all(exp.Table)

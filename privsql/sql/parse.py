@@ -1,0 +1,227 @@
+"""Text to statements: DuckDB's dialect and the few words that are ours.
+
+    SELECT WITH RECONSTRUCTION OPTIONS (estimator = 'iterative') ...   options of one query
+    EXPLAIN RECONSTRUCTION SELECT ...                                  the plan, not the answer
+    SET privsql.confidence_level = 0.9;  RESET ...;  SHOW ...          settings of a session
+
+Ours are cut out of the token stream before sqlglot parses the rest, so places in the text
+stay the analyst's own and comments, strings and quoted names can never be taken for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import Token, TokenType
+
+from privsql.errors import Place, ProgrammingError
+
+# Deeper nesting than this is no analyst's question, and Python's stack is finite.
+DEEPEST = 200
+
+
+class SyntaxMistake(ProgrammingError):
+    """The text is not SQL as DuckDB reads it."""
+
+    code = "syntax"
+    sqlstate = "42601"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement: what kind it is, its tree, and what it sets for itself."""
+
+    text: str
+    kind: str  # query | set | reset | show | explain
+    tree: exp.Expression | None = None
+    plain: str = ""  # the query without our words, blanked so that places stay
+    options: dict[str, object] = field(default_factory=dict)
+    name: str = ""  # of a setting
+    value: object = None
+
+
+def _full_match(parser: object, this: exp.Expression) -> exp.Expression:
+    """``x ~ 'r'`` asks for the whole text to match in DuckDB, not for a part of it."""
+    pattern = parser._parse_bitwise()  # type: ignore[attr-defined]
+    return exp.Anonymous(this="regexp_full_match", expressions=[this, pattern])
+
+
+class _Parser(DuckDB.Parser):
+    RANGE_PARSERS = {**DuckDB.Parser.RANGE_PARSERS, TokenType.TILDE: _full_match}  # noqa: RUF012
+
+
+_DIALECT = DuckDB()
+
+_EXPLAIN = re.compile(r"EXPLAIN\b(\s+RECONSTRUCTION\b)?", re.IGNORECASE)
+_SETTING = re.compile(r"(RESET|SHOW)\s+([\w.]+)\s*$", re.IGNORECASE)
+
+
+def statements(text: str) -> list[Statement]:
+    """Split at semicolons and parse each part.
+
+    >>> [one.kind for one in statements("SET privsql.estimator = 'auto'; SELECT 1 -- ;")]
+    ['set', 'query']
+    """
+    return [_statement(text, tokens) for tokens in _split(text)]
+
+
+def parts(text: str) -> list[str]:
+    """The text of each statement, without parsing it."""
+    return [text[tokens[0].start : tokens[-1].end + 1] for tokens in _split(text)]
+
+
+def _split(text: str) -> Iterator[list[Token]]:
+    try:
+        tokens = list(_DIALECT.tokenize(text))
+    except SqlglotError:
+        raise SyntaxMistake(
+            "the text cannot be read: a quote or a comment is not closed"
+        ) from None
+    part: list[Token] = []
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            if part:
+                yield part
+            part = []
+        else:
+            part.append(token)
+    if part:
+        yield part
+
+
+def _words(tokens: Sequence[Token], *words: str) -> bool:
+    return len(tokens) >= len(words) and all(
+        token.text.upper() == word and token.token_type is not TokenType.STRING
+        for token, word in zip(tokens, words, strict=False)
+    )
+
+
+def _statement(text: str, tokens: list[Token]) -> Statement:
+    first, last = tokens[0].start, tokens[-1].end + 1
+    whole = text[first:last]
+    if match := _EXPLAIN.match(whole):
+        # DuckDB's own EXPLAIN would show a plan that nobody runs: ours is meant.  sqlglot
+        # takes what follows the word for one long string, so it is blanked and read again.
+        blank = " " * (first + match.end()) + text[first + match.end() : last]
+        rest = next(_split(blank), None)
+        if rest is None:
+            raise SyntaxMistake("EXPLAIN needs a query", place=_place(text, tokens[-1]))
+        inner = _query(blank, rest)
+        return Statement(whole, "explain", inner.tree, inner.plain, inner.options)
+    if _words(tokens, "SET"):
+        name, value = _assignment(text, tokens[1:])
+        return Statement(whole, "set", name=name, value=value)
+    if match := _SETTING.match(whole):
+        return Statement(whole, match[1].lower(), name=match[2].lower())
+    return _query(text, tokens)
+
+
+def _query(text: str, tokens: list[Token]) -> Statement:
+    options: dict[str, object] = {}
+    kept: list[Token] = []
+    blanked = list(text)
+    i = 0
+    while i < len(tokens):
+        kept.append(tokens[i])
+        i += 1
+        if not (
+            kept[-1].token_type is TokenType.SELECT
+            and _words(tokens[i:], "WITH", "RECONSTRUCTION", "OPTIONS", "(")
+        ):
+            continue
+        start = i
+        i = _closing(text, tokens, i + 3)
+        for part in _commas(tokens[start + 4 : i - 1]):
+            name, value = _assignment(text, part)
+            options[name] = value
+        for at in range(tokens[start].start, tokens[i - 1].end + 1):
+            blanked[at] = blanked[at] if blanked[at] == "\n" else " "
+    depth = deepest = 0
+    for token in kept:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        deepest = max(deepest, depth)
+    if deepest > DEEPEST:
+        raise SyntaxMistake(f"the query nests deeper than {DEEPEST} parentheses")
+    try:
+        trees = _Parser(dialect=_DIALECT).parse(kept, text)
+    except ParseError as problem:
+        raise _mistake(text, problem) from None
+    except (SqlglotError, RecursionError):
+        raise SyntaxMistake("the query cannot be read") from None
+    tree = trees[0] if trees else None
+    if tree is None:
+        raise SyntaxMistake("there is no statement here")
+    first, last = tokens[0].start, tokens[-1].end + 1
+    return Statement(
+        text[first:last], "query", tree, "".join(blanked[first:last]), options
+    )
+
+
+def _closing(text: str, tokens: Sequence[Token], at: int) -> int:
+    """Position after the parenthesis that closes the one at ``at``."""
+    depth = 0
+    for i in range(at, len(tokens)):
+        depth += tokens[i].token_type is TokenType.L_PAREN
+        depth -= tokens[i].token_type is TokenType.R_PAREN
+        if depth == 0:
+            return i + 1
+    raise SyntaxMistake("a parenthesis is not closed", place=_place(text, tokens[at]))
+
+
+def _commas(tokens: Sequence[Token]) -> list[list[Token]]:
+    found: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type is TokenType.COMMA:
+            found.append([])
+        else:
+            found[-1].append(token)
+    return found
+
+
+def _assignment(text: str, tokens: Sequence[Token]) -> tuple[str, object]:
+    """Read ``name = value`` or ``name TO value``; the value is a word, text or number."""
+    at = next(
+        (i for i, t in enumerate(tokens) if t.token_type is TokenType.EQ or t.text.upper() == "TO"),
+        None,
+    )
+    if at is None or at == 0 or at + 1 >= len(tokens):
+        where = _place(text, tokens[0]) if tokens else None
+        raise SyntaxMistake("a setting is written name = value", place=where)
+    name = "".join(token.text for token in tokens[:at]).lower()
+    for scope in ("session", "global", "local"):
+        name = name.removeprefix(scope) if name.startswith(scope + "privsql.") else name
+    value = "".join(token.text for token in tokens[at + 1 :])
+    if len(tokens) == at + 2 and tokens[at + 1].token_type is TokenType.STRING:
+        return name, value
+    lowered = value.lower()
+    if lowered in ("true", "on", "false", "off"):
+        return name, lowered in ("true", "on")
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value
+
+
+def _place(text: str, token: Token) -> Place:
+    return Place(text, token.start, token.end + 1)
+
+
+def _mistake(text: str, problem: ParseError) -> SyntaxMistake:
+    if not problem.errors:
+        return SyntaxMistake("the query cannot be read")
+    first = problem.errors[0]
+    line, column = int(first.get("line") or 1), int(first.get("col") or 1)
+    word = str(first.get("highlight") or "")
+    lines = text.split("\n")
+    start = sum(len(part) + 1 for part in lines[: line - 1]) + max(column - len(word), 0)
+    start = min(start, max(len(text) - 1, 0))
+    return SyntaxMistake(
+        f"the query cannot be read near {word!r}" if word else "the query cannot be read",
+        hint="privsql reads DuckDB's dialect of SQL",
+        place=Place(text, start, start + max(len(word), 1)),
+    )

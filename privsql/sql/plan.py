@@ -1,0 +1,202 @@
+"""The plan of a query: for each block a scan and a reconstruction, and the SQL around them.
+
+    block   ── states ──> cells and channels of its sensitive columns
+            ── scan ────> SQL for the engine that holds the published table
+            ── steps ───> SQL that turns the scan's result into the block's table
+
+Everything is printed with its values bound.  What happens between the two halves (may this
+be answered at all?) is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.errors import ProgrammingError
+from privsql.sql.block import Block
+from privsql.sql.catalog import Catalog
+from privsql.sql.compile import Compiled, Part
+from privsql.sql.reconstruct import Step, Writer
+from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
+from privsql.sql.states import Planner, States
+from privsql.sql.tree import Unsupported, sql
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A statement and the values bound in it."""
+
+    sql: str
+    parameters: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """One block: what to scan, what to load beside it, how to reconstruct."""
+
+    prefix: str
+    block: Block
+    scan: Printed
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    states: States | None = None
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Values for ``?``, ``$1`` and ``:name``, by the name that the tree has for them."""
+
+    values: Mapping[str, object]
+
+    def bind(self, tree: exp.Expression) -> Printed:
+        """Print a tree with its values bound in order."""
+        made = tree.copy()
+        used: dict[str, int] = {}
+        for node in list(made.find_all(exp.Placeholder)):
+            name = str(node.this)
+            used.setdefault(name, len(used) + 1)
+            node.replace(exp.Parameter(this=exp.Literal.number(used[name])))
+        return Printed(made.sql("duckdb"), tuple(self.values[name] for name in used))
+
+
+def read_parameters(
+    tree: exp.Expression, given: Sequence[object] | Mapping[str, object] | None
+) -> Parameters:
+    """Name every placeholder of the tree, in place, and find its value."""
+    values: dict[str, object] = {}
+    position = 0
+    for node in tree.find_all(exp.Placeholder, exp.Parameter):
+        text = "" if node.this is None else str(getattr(node.this, "name", node.this))
+        if not text:
+            position += 1
+            text = str(position)
+        if text.isdigit():
+            at = int(text) - 1
+            if isinstance(given, Mapping) or given is None or at >= len(given):
+                raise ProgrammingError(
+                    f"the statement has a parameter {int(text)}, for which no value was given",
+                    hint="give a sequence with one value for each parameter",
+                )
+            values[f"p{text}"] = given[at]
+            name = f"p{text}"
+        else:
+            if not isinstance(given, Mapping) or text not in given:
+                raise ProgrammingError(
+                    f"the statement has a parameter {text!r}, for which no value was given",
+                    hint="give a mapping from names to values",
+                )
+            name = f"n_{text}"
+            values[name] = given[text]
+        node.replace(exp.Placeholder(this=name))
+    count = len(given) if given is not None else 0
+    if count != len(values):
+        raise ProgrammingError(f"the statement takes {len(values)} parameters; {count} were given")
+    return Parameters(values)
+
+
+class PlanWriter:
+    """Plans the blocks of one query."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        parameters: Parameters,
+        run: Callable[[Printed], pa.Table],
+        domain: Callable[[str], str],
+        iterative: bool = False,
+    ) -> None:
+        self._catalog = catalog
+        self._parameters = parameters
+        self._run = run
+        self._domain = domain
+        self._iterative = iterative
+
+    def plan(self, part: Part, prefix: str) -> BlockPlan:
+        """Plan one block."""
+        block = part.leaf.block
+        if not block.estimated and not self._catalog.weighted:
+            scan = exact_scan(self._catalog, block)
+            return BlockPlan(prefix, block, self._parameters.bind(scan))
+        wanted = list(self._sensitive(block))
+        planner = Planner(
+            self._catalog, block, lambda tree: self._run(self._parameters.bind(tree)), self._domain
+        )
+        states = planner.plan(wanted)
+        scan = StateScan(self._catalog, block, states)
+        for aggregate in block.aggregates:
+            if aggregate.kind == "exact":
+                call = aggregate.call
+                if call.name not in ADDITIVE or call.distinct:
+                    raise Unsupported(
+                        f"{call.name.upper()} of public columns beside an estimate",
+                        hint="ask for the two in separate queries",
+                    )
+                scan.exact.append((call, sql(call.node)))
+        writer = Writer(block, states, scan, prefix, part.pairs, self._domain, self._iterative)
+        made = writer.write()
+        tables = {f"{prefix}_constants": _constants(states)}
+        for i, axis in enumerate(states.axes):
+            tables[f"{prefix}_axis{i}"] = axis.cells
+            tables[f"{prefix}_codes{i}"] = axis.codes
+        return BlockPlan(
+            prefix, block, self._parameters.bind(scan.write()), tables, made.steps, states
+        )
+
+    @staticmethod
+    def _sensitive(block: Block) -> list[exp.Expression]:
+        """Every expression that is evaluated over states."""
+        found: dict[str, exp.Expression] = {}
+        for base in block.bases:
+            for piece in base:
+                for node in (*piece.truths, *([piece.factor] if piece.factor is not None else [])):
+                    found.setdefault(sql(node), node)
+        for key in block.keys:
+            if key.sensitive:
+                found.setdefault(sql(key.expression), key.expression)
+        for aggregate in block.aggregates:
+            if aggregate.ordered is not None and aggregate.kind != "domain":
+                found.setdefault(sql(aggregate.ordered), aggregate.ordered)
+        return list(found.values())
+
+    def finish(self, compiled: Compiled, plans: Sequence[BlockPlan]) -> Printed:
+        """The whole reconstruction as one statement: blocks as CTEs, then the analyst's SQL."""
+        tree = compiled.tree.copy()
+        names = {f"block{n}": f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan" for n, plan in enumerate(plans)}
+        for node in tree.find_all(exp.Table):
+            if node.name in names and not node.db:
+                node.set("this", exp.to_identifier(names[node.name], quoted=True))
+        ctes = []
+        for plan in plans:
+            for step in plan.steps:
+                ctes.append(
+                    exp.CTE(
+                        this=step.query.copy(),
+                        alias=exp.TableAlias(this=exp.to_identifier(step.name, quoted=True)),
+                        materialized=True,
+                    )
+                )
+        if ctes:
+            with_ = tree.args.get("with_")
+            own = list(with_.expressions) if with_ is not None else []
+            tree.set("with_", exp.With(expressions=[*ctes, *own]))
+        return self._parameters.bind(tree)
+
+
+def _constants(states: States) -> pa.Table:
+    """One row with the channel between states, and the mass of each state if it has one."""
+    factors = [factor.tolist() for factor in states.factors]
+    kind = pa.list_(pa.list_(pa.list_(pa.float64())))
+    axes = [axis for axis in states.axes if axis.count > 1]
+    single = len(axes) == 1 and axes[0].masses is not None
+    masses = np.asarray(axes[0].masses).tolist() if single else None
+    return pa.table(
+        {
+            "factors": pa.array([factors or [[[1.0]]]], type=kind),
+            "masses": pa.array([masses], type=pa.list_(pa.float64())),
+        }
+    )

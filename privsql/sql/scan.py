@@ -1,0 +1,328 @@
+"""The scan: one pass over the published table, in the SQL of the engine that holds it.
+
+A row's public half of each piece (``v``) is computed in a sub-select, with the truth values
+of the atoms; the outer SELECT adds up per public keys and published state:
+
+    n        rows                               y(v)      sum of  m W   v
+    squares  sum of  m W^2 v v'                 products  sum of  m W   v v'
+    fourths  sum of  m W^4 v^4
+
+(m multiplicity, W weight).  Without weights squares and products are the same sum, and for
+``v`` of 0 and 1 all of them are; equal ones are sent once.  (reconstruction, 3)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from privsql.sql.aggregates import Call
+from privsql.sql.block import Block
+from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.pieces import Piece
+from privsql.sql.states import States, joined_to
+from privsql.sql.tree import Unsupported, bare, choose, column, every, sql, table, wrapped
+
+GROUP = "privsql_group"
+WEIGHT = "privsql_weight"
+MULTIPLICITY = "privsql_multiplicity"
+
+# Exact aggregates that can be put together from parts, and how.
+ADDITIVE = {"count": "SUM", "sum": "SUM", "min": "MIN", "max": "MAX", "count_if": "SUM"}
+
+
+@dataclass(frozen=True)
+class Half:
+    """The public half of a piece as the scan computes it; None is the constant 1."""
+
+    node: exp.Expression | None
+    indicator: bool  # only 0 and 1
+
+
+@dataclass
+class Scan:
+    """The scan's SQL and the names of its sums."""
+
+    select: exp.Select
+    sums: dict[tuple[str, ...], str] = field(default_factory=dict)  # kind and halves -> column
+
+
+def half_of(piece: Piece) -> Half:
+    """The public half of a piece, 0 where its guards do not hold."""
+    if not piece.guards and piece.value is None:
+        return Half(None, True)
+    guard = every(piece.guards)
+    value = exp.cast(wrapped(piece.value), "DOUBLE") if piece.value is not None else exp.Literal.number(1)
+    if guard is None:
+        return Half(value, False)
+    when = exp.If(this=guard, true=value)
+    case = exp.Case(ifs=[when], default=exp.Literal.number(0))
+    return Half(exp.cast(case, "DOUBLE"), piece.value is None)
+
+
+def source(catalog: Catalog, block: Block, inner: exp.Select) -> exp.Select:
+    """FROM and WHERE of a scan: the published table, public joins, public conditions."""
+    made = inner.from_(
+        table(catalog.table, PUBLISHED)
+    , copy=False)
+    for join in block.rows.joins:
+        if not block.joins[join.alias]:
+            made = joined_to(made, join.table, join.alias, join.on, join.kind)
+    for guard in block.guards:
+        made = made.where(guard.copy())
+    return made
+
+
+class StateScan:
+    """Writes the scan that counts published states."""
+
+    def __init__(self, catalog: Catalog, block: Block, states: States) -> None:
+        self._catalog = catalog
+        self._block = block
+        self._states = states
+        self._halves: dict[str, Half] = {}
+        self.sums: dict[str, exp.Expression] = {}
+        self._named: dict[str, str] = {}
+        self.exact: list[tuple[Call, str]] = []
+
+    def half(self, piece: Piece) -> str:
+        """Name the public half of a piece: ``v<i>``, or "" for the constant 1."""
+        half = half_of(piece)
+        if half.node is None:
+            return ""
+        text = sql(half.node)
+        for name, known in self._halves.items():
+            if known.node is not None and sql(known.node) == text:
+                return name
+        name = f"v{len(self._halves)}"
+        self._halves[name] = half
+        return name
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows carry weights."""
+        return self._catalog.weighted
+
+    def indicator(self, half: str) -> bool:
+        """Whether a public half is only 0 or 1."""
+        return self._halves[half].indicator
+
+    def total(self, kind: str, one: str, two: str = "") -> str:
+        """Name a sum: kind ``products``, ``squares`` or ``fourths`` of halves."""
+        factors = [name for name in (one, two) if name]
+        if kind == "fourths":
+            factors = [one] * 4 if one and not self._halves[one].indicator else factors
+        # 0 and 1 are their own squares.
+        kept: list[str] = []
+        for name in sorted(factors):
+            if not (self._halves[name].indicator and name in kept):
+                kept.append(name)
+        weight = {"products": 1, "squares": 2, "fourths": 4}[kind] if self._catalog.weighted else 0
+        terms: list[exp.Expression] = []
+        if self._catalog.multiplicity:
+            terms.append(column("m"))
+        terms += [column("w")] * weight
+        terms += [column(name) for name in kept]
+        key = " ".join(term.name for term in terms)
+        if key not in self._named:
+            name = f"s{len(self._named)}"
+            self._named[key] = name
+            self.sums[name] = _sum_of(terms)
+        return self._named[key]
+
+    def rows(self) -> str:
+        """Name the number of published rows."""
+        terms = [column("m")] if self._catalog.multiplicity else []
+        key = " ".join(term.name for term in terms)
+        if key not in self._named:
+            self._named[key] = f"s{len(self._named)}"
+            self.sums[self._named[key]] = _sum_of(terms)
+        return self._named[key]
+
+    def codes(self) -> list[str]:
+        """Columns by which the scan tells published states apart."""
+        found = []
+        for i, axis in enumerate(self._states.axes):
+            if axis.count == 1:
+                continue
+            if axis.bits:
+                for n in range(len(axis.atoms)):
+                    found.append(f"x{i}_{n}")
+                    if axis.null_bits[n]:
+                        found.append(f"x{i}_{n}_null")
+            else:
+                found.append(f"x{i}")
+        return found
+
+    def write(self) -> exp.Select:
+        """The scan as a tree."""
+        keys = [
+            exp.alias_(key.expression.copy(), f"k{i}")
+            for i, key in enumerate(self._block.keys)
+            if not key.sensitive
+        ]
+        hidden = [exp.alias_(node.copy(), f"h{i}") for i, node in enumerate(self._states.hidden)]
+        inner = exp.Select(expressions=[*keys, *hidden, *self._coded()])
+        for name, half in self._halves.items():
+            assert half.node is not None
+            inner = choose(inner, exp.alias_(half.node.copy(), name))
+        if self._catalog.multiplicity:
+            inner = choose(inner, exp.alias_(column(MULTIPLICITY, PUBLISHED), "m"))
+        if self._catalog.weighted:
+            inner = choose(inner, exp.alias_(column(WEIGHT, PUBLISHED), "w"))
+        exacts = []
+        for i, (call, _) in enumerate(self.exact):
+            extra, outer = self._exact(i, call)
+            for node in extra:
+                inner = choose(inner, node)
+            exacts.append(exp.alias_(outer, f"e{i}"))
+        if not inner.expressions:
+            inner = choose(inner, exp.alias_(exp.Literal.number(1), "one"))
+        inner = source(self._catalog, self._block, inner)
+        groups = [*(k.alias for k in keys), *(h.alias for h in hidden), *self.codes()]
+        outer = exp.Select(expressions=[column(name) for name in groups])
+        for name, node in self.sums.items():
+            outer = choose(outer, exp.alias_(node.copy(), name))
+        for node in exacts:
+            outer = choose(outer, node)
+        outer = outer.from_(inner.subquery("rows"), copy=False)
+        if groups:
+            outer = outer.group_by(*(column(name) for name in groups))
+        return outer
+
+    def _coded(self) -> list[exp.Expression]:
+        found: list[exp.Expression] = []
+        for i, axis in enumerate(self._states.axes):
+            if axis.count == 1:
+                continue
+            if not axis.bits:
+                found.append(exp.alias_(column(axis.column, PUBLISHED), f"x{i}"))
+                continue
+            for n, atom in enumerate(axis.atoms):
+                true = wrapped(atom)
+                if axis.null_bits[n]:
+                    true = exp.Is(this=true, expression=exp.Boolean(this=True))
+                    null = exp.Is(this=wrapped(atom), expression=exp.Null())
+                    found.append(exp.alias_(null, f"x{i}_{n}_null"))
+                found.append(exp.alias_(true, f"x{i}_{n}"))
+        return found
+
+    def _exact(self, i: int, call: Call) -> tuple[list[exp.Expression], exp.Expression]:
+        """An exact aggregate within a state: columns of the sub-select, and its own sum."""
+        extra: list[exp.Expression] = []
+        inner = call.arguments[0] if call.arguments else None
+        condition = call.filter
+        if call.name == "count_if":
+            condition = inner if condition is None else exp.And(this=wrapped(condition), expression=wrapped(inner))
+            inner = None
+        if isinstance(inner, exp.Star):
+            inner = None
+        if call.name == "count" and inner is not None:
+            known = exp.Not(this=exp.Is(this=wrapped(inner), expression=exp.Null()))
+            condition = known if condition is None else exp.And(this=wrapped(condition), expression=known)
+            inner = None
+        if inner is not None:
+            extra.append(exp.alias_(inner.copy(), f"z{i}"))
+        if condition is not None:
+            extra.append(exp.alias_(condition.copy(), f"f{i}"))
+        if call.name in ("count", "count_if"):
+            node = _sum_of([column("m")] if self._catalog.multiplicity else [])
+        elif call.name == "sum" and self._catalog.multiplicity:
+            node = exp.Sum(this=exp.Mul(this=column(f"z{i}"), expression=column("m")))
+        else:
+            node = exp.Anonymous(this=call.name, expressions=[column(f"z{i}")])
+        if condition is not None:
+            node = exp.Filter(this=node, expression=exp.Where(this=column(f"f{i}")))
+        return extra, node
+
+
+def _sum_of(terms: list[exp.Expression]) -> exp.Expression:
+    if not terms:
+        return exp.Count(this=exp.Star(), big_int=True)
+    made = terms[0].copy()
+    for term in terms[1:]:
+        made = exp.Mul(this=made, expression=term.copy())
+    return exp.Sum(this=made)
+
+
+def exact_scan(catalog: Catalog, block: Block) -> exp.Select:
+    """A block without anything sensitive: the analyst's own SQL, beside the table."""
+    keys = [exp.alias_(key.expression.copy(), f"k{i}") for i, key in enumerate(block.keys)]
+    calls = [aggregate.call for aggregate in block.aggregates]
+    plain = not catalog.multiplicity
+    made = exp.Select(expressions=[*keys])
+    for i, call in enumerate(calls):
+        node = call.node.copy()
+        if not plain:
+            node = _counted(call)
+        made = choose(made, exp.alias_(node, f"a{i}"))
+    if len(block.sets) > 1 or any(len(s) != len(block.keys) for s in block.sets):
+        for i, key in enumerate(block.keys):
+            made = choose(made, 
+                exp.alias_(exp.Grouping(expressions=[key.expression.copy()]), f"g{i}")
+            )
+    if not made.expressions:
+        made = choose(made, exp.alias_(exp.Literal.number(1), "one"))
+    made = source(catalog, block, made)
+    if block.grouped:
+        if len(block.sets) == 1 and len(block.sets[0]) == len(block.keys):
+            made = made.group_by(*(key.expression.copy() for key in block.keys))
+        else:
+            sets = [
+                exp.Tuple(expressions=[block.keys[i].expression.copy() for i in chosen])
+                for chosen in block.sets
+            ]
+            made.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=sets)]))
+    return made
+
+
+# Aggregates that a row counted several times does not change.
+_IDEMPOTENT = ("min", "max", "any_value", "bool_and", "bool_or", "approx_count_distinct", "arg_max", "arg_min")
+
+
+def _counted(call: Call) -> exp.Expression:
+    """An exact aggregate over rows that stand for several."""
+    if call.distinct or call.name in _IDEMPOTENT:
+        return call.node.copy()
+    condition = call.filter
+    inner = call.arguments[0] if call.arguments else None
+    many = column(MULTIPLICITY, PUBLISHED)
+    if call.name == "count_if" or (call.name == "count" and inner is not None and not isinstance(inner, exp.Star)):
+        known = (
+            wrapped(inner)
+            if call.name == "count_if"
+            else exp.Not(this=exp.Is(this=wrapped(inner), expression=exp.Null()))
+        )
+        condition = known if condition is None else exp.And(this=wrapped(condition), expression=wrapped(known))
+    if call.name in ("count", "count_if"):
+        total: exp.Expression = exp.Sum(this=many)
+        if condition is not None:
+            total = exp.Filter(this=total, expression=exp.Where(this=condition.copy()))
+        return exp.cast(exp.Coalesce(this=total, expressions=[exp.Literal.number(0)]), "BIGINT")
+    if call.name in ("sum", "avg"):
+        assert inner is not None
+        value: exp.Expression = exp.Sum(this=exp.Mul(this=wrapped(inner), expression=many))
+        below: exp.Expression = exp.Sum(
+            this=exp.Case(
+                ifs=[exp.If(this=exp.Not(this=exp.Is(this=wrapped(inner), expression=exp.Null())), true=many.copy())]
+            )
+        )
+        if condition is not None:
+            value = exp.Filter(this=value, expression=exp.Where(this=condition.copy()))
+            below = exp.Filter(this=below, expression=exp.Where(this=condition.copy()))
+        if call.name == "sum":
+            return value
+        return exp.Div(
+            this=exp.cast(value, "DOUBLE"),
+            expression=exp.Nullif(this=below, expression=exp.Literal.number(0)),
+            typed=False,
+            safe=False,
+        )
+    raise Unsupported(
+        f"{call.name.upper()} over a release that stores equal rows once",
+        hint="COUNT, SUM, AVG, MIN and MAX of public columns are answered",
+    )
+
+
+__all__ = ["ADDITIVE", "StateScan", "bare", "exact_scan"]

@@ -1,0 +1,235 @@
+"""States: how a block sees its sensitive columns.
+
+Each sensitive column is seen only through *atoms*, the largest parts of expressions that
+hold it alone.  Evaluated over its domain they split it into cells (values that no atom tells
+apart, refined where the channel asks for it), and the cells of all columns together make the
+states:
+
+    WHERE age > 30 AND disease IN ('flu', 'hiv')      atoms  age > 30 | disease IN (...)
+                                                      cells  2        x 2        = 4 states
+
+Everything sensitive in the block becomes SQL over one small table of states, in which an
+atom is a column; the engine's own semantics decide, NULL included.  (reconstruction, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.channels import Channel
+from privsql.channels.cells import Cells, refine
+from privsql.channels.mechanisms import Replace, Uniform
+from privsql.errors import TooLargeError
+from privsql.sql.block import Block
+from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.tree import column, columns_of, sql, table
+
+MOST_STATES = 2**16
+MOST_BITS = 6
+
+Run = Callable[[exp.Expression], pa.Table]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One sensitive column of a block and its cells."""
+
+    column: str
+    atoms: tuple[exp.Expression, ...]
+    bits: bool  # the scan sends truth values of the atoms; otherwise the published value
+    null_bits: tuple[bool, ...]  # which atoms may be UNKNOWN
+    cells: pa.Table  # cell, one column an atom (x<axis>_<atom>), in order of cells
+    codes: pa.Table  # what the scan sends -> cell
+    factor: Floats  # (cells, cells)
+    channel: Channel
+    masses: Floats | None  # of the cells, where the channel is retention with replacement
+
+    @property
+    def count(self) -> int:
+        """How many cells there are."""
+        return len(self.factor)
+
+
+@dataclass(frozen=True)
+class States:
+    """The axes of a block, and its sensitive expressions over the table of states."""
+
+    axes: tuple[Axis, ...]
+    hidden: tuple[exp.Expression, ...]  # public columns that could not be separated
+    written: dict[str, exp.Expression]  # canonical sensitive expression -> over states
+
+    @property
+    def count(self) -> int:
+        """How many states there are."""
+        return prod(axis.count for axis in self.axes)
+
+    @property
+    def factors(self) -> list[Floats]:
+        """The channel of each axis between its cells."""
+        return [axis.factor for axis in self.axes]
+
+
+class Planner:
+    """Finds atoms, evaluates them over domains and makes cells."""
+
+    def __init__(self, catalog: Catalog, block: Block, run: Run, domain: Callable[[str], str]) -> None:
+        self._catalog = catalog
+        self._block = block
+        self._run = run
+        self._domain = domain
+        self._atoms: dict[str, dict[str, exp.Expression]] = {}
+        self._hidden: dict[str, exp.Expression] = {}
+
+    def plan(self, expressions: Sequence[exp.Expression]) -> States:
+        """States for these sensitive expressions."""
+        for node in expressions:
+            self._collect(node)
+        order = [name for name in self._catalog.sensitive if name in self._atoms]
+        axes = tuple(self._axis(i, name) for i, name in enumerate(order))
+        count = prod(axis.count for axis in axes)
+        if count > MOST_STATES:
+            sizes = ", ".join(f"{axis.column} has {axis.count} cells" for axis in axes)
+            raise TooLargeError(
+                f"the query needs {count} states ({sizes})",
+                hint=f"at most {MOST_STATES} can be told apart; coarsen a condition or a key",
+            )
+        self._places = {
+            text: column(f"x{i}_{n}")
+            for i, name in enumerate(order)
+            for n, text in enumerate(self._atoms[name])
+        }
+        names = list(self._hidden)
+        self._places |= {text: column(f"h{i}") for i, text in enumerate(names)}
+        written = {sql(node): self._write(node) for node in expressions}
+        return States(axes, tuple(self._hidden.values()), written)
+
+    def _owner(self, node: exp.Column) -> str:
+        if node.table == PUBLISHED:
+            return node.name if node.name in self._catalog.sensitive else ""
+        return self._block.joins.get(node.table, "")
+
+    def _owners(self, node: exp.Expression) -> set[str]:
+        return {self._owner(each) for each in columns_of(node)}
+
+    def _collect(self, node: exp.Expression) -> None:
+        owners = self._owners(node)
+        if not owners:
+            return
+        part = isinstance(node, exp.If) and isinstance(node.parent, exp.Case)
+        if len(owners) == 1 and not part:
+            owner = owners.pop()
+            # A public part of a mixed expression is hidden whole: it has fewer values.
+            kept = self._atoms.setdefault(owner, {}) if owner else self._hidden
+            kept.setdefault(sql(node), node)
+            return
+        for child in node.iter_expressions():
+            if not isinstance(child, exp.Query | exp.DataType):
+                self._collect(child)
+
+    def _write(self, node: exp.Expression) -> exp.Expression:
+        place = self._places.get(sql(node))
+        if place is not None:
+            return place.copy()
+        made = node.copy()
+        for key, value in list(node.args.items()):
+            if isinstance(value, exp.Expression) and not isinstance(value, exp.Query | exp.DataType):
+                made.set(key, self._write(value))
+            elif isinstance(value, list):
+                made.set(key, [self._write(v) if isinstance(v, exp.Expression) else v for v in value])
+        return made
+
+    def _axis(self, i: int, name: str) -> Axis:
+        sensitive = self._catalog.sensitive[name]
+        atoms = list(self._atoms[name].values())
+        evaluated = self._evaluate(name, atoms)
+        columns = [evaluated.column(f"a{n}") for n in range(len(atoms))]
+        labels = np.asarray(evaluated.column("cell").to_numpy(), dtype=np.intp)
+        plain = Cells.of(labels)
+        cells = refine(plain, sensitive.channel)
+        joined = any(j for j in self._block.joins.values() if j == name)
+        boolean = all(pa.types.is_boolean(c.type) or pa.types.is_null(c.type) for c in columns)
+        bits = (
+            boolean
+            and len(atoms) <= MOST_BITS
+            and cells.count == plain.count
+            and not joined
+            and not any(node.find(exp.Query) for node in atoms)
+        )
+        first = pa.array(cells.first)
+        table = pa.table(
+            {"cell": pa.array(np.arange(cells.count))}
+            | {f"x{i}_{n}": c.combine_chunks().take(first) for n, c in enumerate(columns)}
+        )
+        nulls = tuple(c.null_count > 0 for c in columns)
+        if bits:
+            codes = pa.table(
+                {f"x{i}_{n}": c.combine_chunks().take(first).cast(pa.bool_()).fill_null(False) for n, c in enumerate(columns)}
+                | {
+                    f"x{i}_{n}_null": c.combine_chunks().take(first).is_null()
+                    for n, c in enumerate(columns)
+                    if nulls[n]
+                }
+                | {"cell": pa.array(np.arange(cells.count))}
+            )
+        else:
+            codes = pa.table(
+                {f"x{i}": evaluated.column("value"), "cell": pa.array(cells.labels.astype(np.int64))}
+            )
+        lumped = sensitive.channel.lump(cells)
+        masses = None
+        if isinstance(sensitive.channel, Uniform):
+            masses = cells.sizes / cells.size
+        elif isinstance(sensitive.channel, Replace):
+            masses = cells.sums(sensitive.channel.replacing)
+        return Axis(name, tuple(atoms), bits, nulls, table, codes, lumped.matrix, sensitive.channel, masses)
+
+    def _evaluate(self, name: str, atoms: Sequence[exp.Expression]) -> pa.Table:
+        """Evaluate atoms over a domain: value, a0.., and the cell, in the domain's order."""
+        inner = exp.select(
+            exp.alias_(column("i", PUBLISHED), "i"),
+            exp.alias_(column(name, PUBLISHED), "value"),
+            *(exp.alias_(atom.copy(), f"a{n}") for n, atom in enumerate(atoms)),
+        ).from_(table(self._domain(name), PUBLISHED))
+        for join in self._block.rows.joins:
+            if self._block.joins[join.alias] == name:
+                inner = joined_to(inner, join.table, join.alias, join.on)
+        order = [exp.Ordered(this=column(f"a{n}"), nulls_first=False) for n in range(len(atoms))]
+        rank = exp.Window(this=exp.Anonymous(this="dense_rank"), order=exp.Order(expressions=order), over="OVER")
+        cell = exp.Sub(this=rank, expression=exp.Literal.number(1))
+        outer = exp.select(
+            column("value"),
+            *(column(f"a{n}") for n in range(len(atoms))),
+            exp.alias_(cell, "cell"),
+        ).from_(inner.subquery("evaluated")).order_by(column("i"))
+        found = self._run(outer)
+        if found.num_rows != self._catalog.sensitive[name].domain.size:
+            raise TooLargeError(
+                f"the public table joined on {name!r} has several rows for one value",
+                hint="join tables that are unique on the join key",
+            )
+        return found
+
+
+def joined_to(
+    select: exp.Select,
+    joined: exp.Expression,
+    alias: str,
+    on: Sequence[tuple[exp.Expression, exp.Expression]],
+    kind: str = "LEFT",
+) -> exp.Select:
+    """Add a public table to a SELECT under its canonical alias."""
+    condition: exp.Expression | None = None
+    for ours, theirs in on:
+        equal = exp.EQ(this=ours.copy(), expression=theirs.copy())
+        condition = equal if condition is None else exp.And(this=condition, expression=equal)
+    target = joined.copy()
+    target.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    return select.join(target, on=condition, join_type=kind)

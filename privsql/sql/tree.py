@@ -1,0 +1,155 @@
+"""Small things about sqlglot trees that several modules need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from typing import TypeVar
+
+from sqlglot import exp
+
+from privsql.errors import NotSupportedError, Place
+
+E = TypeVar("E", bound=exp.Expression)
+
+AGGREGATES = frozenset(
+    """any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max
+    arg_max_null arg_max_nulls_last arg_min arg_min_null arg_min_nulls_last argmax argmin
+    array_agg avg bit_and bit_or bit_xor bitstring_agg bool_and bool_or corr count count_if
+    count_star countif covar_pop covar_samp entropy favg first fsum geomean geometric_mean
+    group_concat histogram histogram_exact kahan_sum kurtosis kurtosis_pop last list listagg
+    mad max max_by mean median min min_by mode product quantile quantile_cont quantile_disc
+    regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy
+    regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp string_agg sum
+    sum_no_overflow sumkahan var_pop var_samp variance percentile_cont percentile_disc
+    every combine_aggr decimal_average lttb variant_group_object""".split()
+)
+
+
+class Unsupported(NotSupportedError):
+    """A construct that has no answer from perturbed rows; the table in the docs lists them."""
+
+    code = "unsupported"
+
+
+def name_of(node: exp.Expression) -> str:
+    """The name of a function as DuckDB writes it, in lower case.
+
+    >>> from sqlglot import parse_one
+    >>> name_of(parse_one("quantile_disc(x, 0.5)", dialect="duckdb"))
+    'quantile_disc'
+    """
+    if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc | exp.CombinedAggFunc):
+        return str(node.this).lower()
+    if isinstance(node, exp.Connector | exp.Case | exp.Cast):
+        return ""
+    if isinstance(node, exp.Func):
+        return node.sql("duckdb").split("(", 1)[0].strip().lower()
+    return ""
+
+
+def is_aggregate(node: exp.Expression) -> bool:
+    """Whether a node is an aggregate function itself."""
+    return isinstance(node, exp.Func) and name_of(node) in AGGREGATES
+
+
+def outermost(
+    node: exp.Expression, found: Callable[[exp.Expression], bool]
+) -> Iterator[exp.Expression]:
+    """Nodes that satisfy ``found``, without looking inside them, nor into sub-queries."""
+    if found(node):
+        yield node
+        return
+    for child in node.iter_expressions():
+        if found(child):
+            yield child
+        elif not isinstance(child, exp.Query):
+            yield from outermost(child, found)
+
+
+def columns_of(node: exp.Expression) -> Iterator[exp.Column]:
+    """All columns in an expression, those of sub-queries left out."""
+    if isinstance(node, exp.Column):
+        yield node
+    elif not isinstance(node, exp.Query):
+        for child in node.iter_expressions():
+            yield from columns_of(child)
+
+
+def conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
+    """The parts of ``a AND b AND c``."""
+    node = bare(node)
+    if isinstance(node, exp.And):
+        yield from conjuncts(node.left)
+        yield from conjuncts(node.right)
+    else:
+        yield node
+
+
+def bare(node: exp.Expression) -> exp.Expression:
+    """The expression inside parentheses."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def every(conditions: Iterable[exp.Expression]) -> exp.Expression | None:
+    """``a AND b AND ...``, or nothing of nothing."""
+    parts = [wrapped(condition) for condition in conditions]
+    return reduce(lambda a, b: exp.And(this=a, expression=b), parts) if parts else None
+
+
+def wrapped(node: exp.Expression) -> exp.Expression:
+    """A copy that may stand inside any other expression."""
+    node = bare(node).copy()
+    simple = (exp.Column, exp.Literal, exp.Func, exp.Boolean, exp.Null, exp.Placeholder)
+    if isinstance(node, simple) and not isinstance(node, exp.Connector):
+        return node
+    return exp.Paren(this=node)
+
+
+def column(name: str, table: str | None = None) -> exp.Column:
+    """A quoted column."""
+    return exp.column(exp.to_identifier(name, quoted=True), table=table and exp.to_identifier(table, quoted=True))
+
+
+def number(value: float | int) -> exp.Expression:
+    """A number as DuckDB reads it back without loss, as DOUBLE unless it is whole."""
+    if isinstance(value, int):
+        return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
+    text = exp.Literal.number(repr(abs(value)))
+    literal = exp.cast(text, "DOUBLE")
+    return literal if value >= 0 else exp.Paren(this=exp.Neg(this=literal))
+
+
+def place_of(node: exp.Expression, text: str) -> Place | None:
+    """Where a node stands in the analyst's text, as far as its names tell."""
+    spans = [
+        (each.meta["start"], each.meta["end"] + 1)
+        for each in node.walk()
+        if "start" in each.meta and "end" in each.meta
+    ]
+    if not spans:
+        return None
+    start, stop = min(s for s, _ in spans), max(e for _, e in spans)
+    return Place(text, start, stop) if stop <= len(text) else None
+
+
+def sql(node: exp.Expression) -> str:
+    """DuckDB's spelling; also the key by which equal expressions are recognised."""
+    return node.sql("duckdb")
+
+
+def table(name: str, alias: str | None = None) -> exp.Table:
+    """A quoted table, under an alias if one is given."""
+    made = exp.Table(this=exp.to_identifier(name, quoted=True))
+    if alias is not None:
+        made.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    return made
+
+
+def choose(query: exp.Select, *nodes: exp.Expression) -> exp.Select:
+    """Add columns to a SELECT in place: sqlglot's own builders copy all of it each time."""
+    for node in nodes:
+        query.append("expressions", node)
+    return query

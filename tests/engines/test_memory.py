@@ -1,0 +1,139 @@
+"""The database for reconstruction: tables in, answers out, and nothing else in reach."""
+
+from __future__ import annotations
+
+import decimal
+
+import pyarrow as pa
+import pytest
+
+from privsql.engines import Memory
+from privsql.errors import DataError, Error, InterfaceError, ProgrammingError
+
+HALF = "[[[0.75, 0.25], [0.25, 0.75]]]"
+TABLE = pa.table({"job": ["eng", "law"], "y": [[45.0, 55.0], [30.0, 70.0]]})
+
+
+@pytest.fixture(scope="module")
+def shared():
+    opened = Memory()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def memory(shared):
+    yield shared
+    for name in ("scan", "other"):
+        shared.forget(name)
+
+
+def test_a_scans_result_is_reconstructed(memory):
+    memory.load("scan", TABLE)
+    sql = f"SELECT job, privsql_invert(y, {HALF}) AS x FROM scan WHERE job <> ? ORDER BY job"
+    rows = memory.run(sql, ["art"])
+    assert rows.to_pydict() == {"job": ["eng", "law"], "x": [[40.0, 60.0], [10.0, 90.0]]}
+
+
+def test_loading_again_replaces_and_forgetting_drops(memory):
+    memory.load("scan", TABLE)
+    memory.load("scan", pa.table({"n": [1]}))
+    assert memory.run("SELECT * FROM scan").to_pydict() == {"n": [1]}
+    memory.forget("scan")
+    memory.forget("scan")
+    with pytest.raises(ProgrammingError, match="scan does not exist"):
+        memory.run("SELECT * FROM scan")
+
+
+def test_what_was_loaded_does_not_change_with_the_program(memory):
+    memory.load("other", TABLE)
+    memory.load("scan", TABLE.slice(0, 1))
+    assert memory.run("SELECT count(*) AS n FROM scan, other")["n"][0].as_py() == 2
+    # The way in is not left open.
+    with pytest.raises(ProgrammingError):
+        memory.run("SELECT * FROM privsql_incoming")
+
+
+def test_describing_does_not_run(memory):
+    memory.load("scan", TABLE)
+    sql = "SELECT job, sum(len(y)) AS s, ?::DOUBLE AS d, y, error(job) AS e FROM scan GROUP BY ALL"
+    described = memory.describe(sql, [1])
+    assert described[:4] == [
+        ("job", "VARCHAR"),
+        ("s", "HUGEINT"),
+        ("d", "DOUBLE"),
+        ("y", "DOUBLE[]"),
+    ]
+    with pytest.raises(DataError):
+        memory.run(sql, [1])
+    with pytest.raises(ProgrammingError, match='"nothing" not found'):
+        memory.describe("SELECT nothing FROM scan")
+
+
+def test_types_keep_through_a_round(memory):
+    rows = memory.run("SELECT sum(i) AS s, 1.50::DECIMAL(4,2) AS d FROM range(5) t(i)")
+    assert rows.schema.types == [pa.decimal128(38, 0), pa.decimal128(4, 2)]
+    memory.load("scan", rows)
+    assert memory.describe("SELECT s, d FROM scan") == [
+        ("s", "DECIMAL(38,0)"),
+        ("d", "DECIMAL(4,2)"),
+    ]
+    assert memory.run("SELECT s FROM scan").to_pydict() == {"s": [decimal.Decimal(10)]}
+
+
+def test_columns_of_one_name_stay_two(memory):
+    rows = memory.run("SELECT 1 AS a, 2 AS a")
+    assert rows.column_names == ["a", "a"]
+    assert rows.column(1)[0].as_py() == 2
+
+
+def test_a_kernels_refusal_is_told_in_its_words(memory):
+    with pytest.raises(DataError) as caught:
+        memory.run("SELECT privsql_invert([1, 2], [[[0.5, 0.5], [0.5, 0.5]]])")
+    assert caught.value.reason == (
+        "factor 1 is singular: published values say nothing of original ones"
+    )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('/etc/hostname')",
+        "SELECT * FROM '/etc/hostname'",
+        "SELECT * FROM TABLE",
+        "ATTACH ':memory:' AS x",
+        "SET threads = 2",
+        "CREATE TABLE x AS SELECT 1",
+        "DROP TABLE scan",
+    ],
+)
+def test_nothing_outside_is_in_reach(memory, sql):
+    memory.load("scan", TABLE)
+    with pytest.raises(Error):
+        memory.run(sql)
+    assert memory.run("SELECT * FROM scan").num_rows == 2
+
+
+def test_the_database_is_locked_and_single_threaded(memory):
+    rows = memory.run(
+        "SELECT current_setting('threads') AS t, current_setting('enable_external_access') AS e,"
+        " current_setting('lock_configuration') AS l, current_setting('temp_directory') AS d,"
+        " current_setting('python_enable_replacements') AS p"
+    )
+    assert rows.to_pylist() == [{"t": 1, "e": False, "l": True, "d": "", "p": False}]
+    databases = memory.run("SELECT database_name AS d FROM duckdb_databases() WHERE NOT internal")
+    assert databases["d"].to_pylist() == ["memory"]
+
+
+def test_a_closed_one_says_so():
+    memory = Memory()
+    memory.close()
+    memory.close()
+    for use in (
+        lambda: memory.load("a", TABLE),
+        lambda: memory.forget("a"),
+        lambda: memory.run("SELECT 1"),
+        lambda: memory.describe("SELECT 1"),
+    ):
+        with pytest.raises(InterfaceError, match="closed"):
+            use()

@@ -1,0 +1,135 @@
+"""Aggregate families whose estimates are held against the truth, and what is promised of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.oracle.releases import TABLE
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What must hold of estimates over many releases.
+
+    ``bias`` is allowed beyond sampling noise, in standard deviations of one estimate: 0 for what
+    is unbiased, something for ratios and quantiles, whose bias shrinks as 1/n.  ``variance`` bounds
+    mean(stderr^2) / empirical variance, ``coverage`` the share of 95% intervals among the
+    reliable ones that hold the truth.
+    """
+
+    bias: float = 0.0
+    variance: tuple[float, float] | None = (0.85, 1.15)
+    coverage: tuple[float, float] = (0.92, 0.985)
+    missing: float = 0.0  # share of answers that may be NULL
+    reliable: float = 0.5  # share that must be called reliable
+
+
+LINEAR = Promise()
+RATIO = Promise(bias=0.1, variance=(0.8, 1.2))
+SPREAD = Promise(bias=0.2, variance=(0.75, 1.3), coverage=(0.91, 0.99), missing=0.05)
+QUANTILE = Promise(bias=0.5, variance=None, coverage=(0.91, 1.0))
+
+# Rows are not independent there: error bars are stated approximations (reconstruction, 7).
+APPROXIMATE = Promise(bias=0.15, variance=(0.6, 1.7), coverage=(0.9, 1.0), missing=0.05)
+LOOSE = {"identity": APPROXIMATE, "swap": APPROXIMATE, "decoy": APPROXIMATE}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One aggregate; ``columns`` are those it reads.
+
+    Linear ones can be computed by hand as well: a public ``weight`` times a function
+    ``state`` of the sensitive columns.
+    """
+
+    name: str
+    select: str
+    where: str
+    columns: tuple[str, ...]
+    promise: Promise
+    weight: str = "1"
+    state: str = ""
+
+    def sql(self, keys: tuple[str, ...]) -> str:
+        shown = "".join(f"{key}, " for key in keys)
+        where = f" WHERE {self.where}" if self.where else ""
+        group = f" GROUP BY {', '.join(keys)}" if keys else ""
+        return f"SELECT {shown}{self.select} AS x FROM {TABLE}{where}{group}"
+
+
+def _count(name: str, condition: str, *columns: str) -> Family:
+    state = f"({condition})::DOUBLE"
+    return Family(name, "COUNT(*)", condition, columns, LINEAR, "1", state)
+
+
+FLU = "disease = 'flu'"
+FAMILIES = {
+    family.name: family
+    for family in (
+        _count("count k=1", FLU, "disease"),
+        _count("count k=2", f"{FLU} AND age > 35", "disease", "age"),
+        _count("count k=3", f"{FLU} AND age > 35 AND NOT smoker", "disease", "age", "smoker"),
+        _count("count or", f"{FLU} OR age < 30 OR smoker", "disease", "age", "smoker"),
+        _count("count not in", "disease NOT IN ('flu', 'hiv')", "disease"),
+        Family("count filter", "COUNT(*) FILTER (WHERE smoker)", "", ("smoker",), LINEAR, "1",
+               "smoker::DOUBLE"),
+        Family("sum public", "SUM(cost)", FLU, ("disease", "cost"), LINEAR, "cost",
+               f"({FLU})::DOUBLE"),
+        Family("sum sensitive", "SUM(age)", f"{FLU} AND age > 30", ("disease", "age"), LINEAR, "1",
+               f"({FLU} AND age > 30)::DOUBLE * age"),
+        Family("sum mixed", "SUM(age * cost)", "", ("age", "cost"), LINEAR, "cost", "age::DOUBLE"),
+        Family("sum case", f"SUM(CASE WHEN {FLU} THEN cost ELSE 0 END)", "", ("disease", "cost"),
+               LINEAR, "cost", f"({FLU})::DOUBLE"),
+        Family("avg sensitive", "AVG(age)", "", ("age",), RATIO),
+        Family("avg public", "AVG(cost)", FLU, ("disease", "cost"), RATIO),
+        Family("avg both", "AVG(age)", "smoker", ("age", "smoker"), RATIO),
+        Family("share", f"COUNT(*) FILTER (WHERE {FLU}) * 1.0 / COUNT(*)", "", ("disease",), RATIO),
+        Family("share of some", f"COUNT(*) FILTER (WHERE {FLU}) * 1.0 / COUNT(*)", "smoker",
+               ("disease", "smoker"), RATIO),
+        Family("difference of rates", f"AVG(cost) FILTER (WHERE {FLU})"
+               f" - AVG(cost) FILTER (WHERE NOT {FLU})", "", ("disease", "cost"), RATIO),
+        Family("var_samp", "VAR_SAMP(age)", "", ("age",), SPREAD),
+        Family("stddev_samp", "STDDEV_SAMP(age)", FLU, ("age", "disease"), SPREAD),
+        Family("var public", "VAR_POP(cost)", FLU, ("cost", "disease"), SPREAD),
+        Family("covar_samp", "COVAR_SAMP(age, cost)", "", ("age", "cost"), SPREAD),
+        Family("corr", "CORR(age, cost)", "", ("age", "cost"), SPREAD),
+        Family("median", "MEDIAN(age)", "", ("age",), QUANTILE),
+        Family("quantile_disc", "QUANTILE_DISC(age, 0.25)", FLU, ("age", "disease"), QUANTILE),
+    )
+}  # fmt: skip
+
+LINEAR_NAMES = tuple(name for name, family in FAMILIES.items() if family.state)
+EACH = (
+    "count k=1", "count k=2", "count not in", "sum public", "sum sensitive", "avg public", "share",
+)  # fmt: skip
+
+PLAIN: tuple[str, ...] = ()
+BY_JOB = ("job",)
+BY_DISEASE = ("disease",)
+
+# What is asked of each mechanism; by job too, which cuts the table into four.
+PLAN: dict[str, tuple[str, ...]] = {
+    "uniform": tuple(FAMILIES),
+    "replace": EACH,
+    "finegrain": (*EACH, "difference of rates"),
+    "matrix": EACH,
+    "sps": (*EACH, "count filter", "avg sensitive"),
+    "compacted": ("count k=1", "count not in", "count filter", "share", "share of some"),
+    "identity": ("count k=1", "count k=2", "sum public", "share"),
+    "swap": ("count k=1", "count k=2", "sum public", "share"),
+    "decoy": ("count k=1", "count k=2", "sum public", "share"),
+}
+
+# Families that make sense for every group of a sensitive key.
+KEYED = ("count filter", "sum mixed", "avg sensitive")
+
+
+def planned(mechanism: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Families and groupings of one mechanism."""
+    found = [(name, by) for name in PLAN[mechanism] for by in (PLAIN, BY_JOB)]
+    keyed = KEYED if mechanism in ("uniform", "replace", "finegrain", "matrix") else ()
+    return found + [(name, BY_DISEASE) for name in keyed]
+
+
+def promise(family: Family, mechanism: str) -> Promise:
+    return LOOSE.get(mechanism, family.promise)

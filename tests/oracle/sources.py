@@ -1,0 +1,141 @@
+"""What may stand after FROM: the table, a join with a dimension, a sub-select, a CTE."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from tests.oracle.expressions import Expressions, is_mixed, refer
+from tests.oracle.nodes import Node, clause, items, node, touches
+from tests.oracle.tables import CITIES, COLUMNS, KINDS, TABLE, Column
+
+
+@dataclass(frozen=True)
+class Source:
+    """A relation with one row a published row.
+
+    ``filters`` are the nodes that decide which rows there are: conditions of sub-selects and
+    inner joins.  ``with_`` are the CTEs it needs.
+    """
+
+    node: Node
+    columns: tuple[Column, ...]
+    filters: tuple[Node, ...] = ()
+    with_: tuple[Node, ...] = ()
+
+    def before(self) -> tuple[str | Node, ...]:
+        """What a query of its own has to start with to see this source."""
+        return ("WITH ", items("ctes", list(self.with_)), " ") if self.with_ else ()
+
+
+def focus(rng: random.Random, sensitive: int, public: int) -> tuple[Column, ...]:
+    """A few columns, so that a query has few states and its parts meet on the same ones."""
+    kept = rng.sample([c for c in COLUMNS if c.sensitive], sensitive)
+    shown = rng.sample([c for c in COLUMNS if not c.sensitive], public)
+    if not any(c.key for c in kept + shown):
+        shown.append(next(c for c in COLUMNS if c.name == "sex"))
+    return tuple(kept + shown)
+
+
+def base(rng: random.Random, columns: tuple[Column, ...]) -> Source:
+    alias = rng.choice(("", "", "t", "v", "visits"))
+    if not alias:
+        return Source(node("source", TABLE), columns)
+    word = rng.choice((" AS ", " "))
+    shown = f"{TABLE}{word}{alias}" if alias != TABLE else TABLE
+    return Source(
+        node("source", shown, feature="table alias"), tuple(c.under(alias) for c in columns)
+    )
+
+
+def joined(rng: random.Random, columns: tuple[Column, ...]) -> Source:
+    """A join with a public table that is unique on the key; a sensitive key is a function."""
+    table, own, key, extra = rng.choice(
+        (
+            ("cities", "city", "city", CITIES),
+            ("cities", "home", "city", CITIES),
+            ("kinds", "disease", "disease", KINDS),
+        )
+    )
+    on = next(c for c in COLUMNS if c.name == own).under("t")
+    others = [c.under("t") for c in columns if c.name != own]
+    left = rng.random() < 0.5
+    word = rng.choice(("LEFT JOIN", "LEFT OUTER JOIN") if left else ("JOIN", "INNER JOIN"))
+    role = "sensitive" if on.sensitive else "public"
+    what = f"{'left' if left else 'inner'} join on a {role} column"
+    condition = node("join", refer(on), f" = d.{key}")
+    if own == key and rng.random() < 0.5:
+        tail: Node = node("using", f" USING ({key})", feature="join using")
+    else:
+        tail = node("on", " ON ", condition)
+    at = node("source", f"{TABLE} AS t {word} {table} AS d", tail, feature=what)
+    brought = [replace(c, sensitive=on.sensitive, ref=f"d.{c.name}") for c in extra]
+    return Source(at, (on, *others, *brought), () if left else (condition,))
+
+
+def selected(rng: random.Random, inner: Source, *, cte: str = "") -> Source:
+    """A sub-select, or a CTE, that filters and projects."""
+    where: list[Node] = []
+    filters = list(inner.filters)
+    if rng.random() < 0.6:
+        condition = Expressions(rng, inner.columns).condition(1)
+        where.append(clause(" WHERE ", condition, feature="filter in a sub-select"))
+        filters.append(condition)
+    shown: list[Node] = []
+    columns: list[Column] = []
+    for column in inner.columns:
+        name = column.name
+        if rng.random() < 0.15:
+            name = f"{column.name}_x"
+            shown.append(node("item", refer(column), f" AS {name}", feature="renamed column"))
+        else:
+            shown.append(node("item", refer(column)))
+        columns.append(replace(column, name=name, ref=""))
+    if rng.random() < 0.5:
+        made = _derived(rng, inner)
+        if made is not None:
+            shown.append(made[0])
+            columns.append(made[1])
+    plain = inner.node.feature in ("", "table alias")
+    if plain and rng.random() < 0.2:
+        body = node("query", "SELECT * FROM ", inner.node, *where, feature="star in a sub-select")
+        columns = [replace(c, ref="") for c in inner.columns]
+    else:
+        body = node("query", "SELECT ", items("items", shown), " FROM ", inner.node, *where)
+    if cte:
+        definition = node("cte", f"{cte} AS (", body, ")", feature="cte that filters")
+        at = node("source", cte)
+        return Source(at, tuple(columns), tuple(filters), (*inner.with_, definition))
+    alias = rng.choice(("s", "q"))
+    at = node("source", "(", body, f") AS {alias}", feature="sub-select")
+    if rng.random() < 0.5:
+        columns = [c.under(alias) for c in columns]
+    return Source(at, tuple(columns), tuple(filters), inner.with_)
+
+
+def _derived(rng: random.Random, inner: Source) -> tuple[Node, Column] | None:
+    """A column that is computed below and used above."""
+    whole = [c for c in inner.columns if c.type == "int"]
+    if whole and rng.random() < 0.6:
+        column = rng.choice(whole)
+        made = node("item", refer(column), " // 10 AS decade", feature="computed column")
+        return made, replace(column, name="decade", samples=(2, 3, 4), ref="")
+    tested = Expressions(rng, inner.columns, parameters=False).atom()
+    made = node("item", tested, " AS verdict0", feature="computed column")
+    return made, Column(
+        "verdict0", "bool", (True, False), touches(tested), nullable=True, mixed=is_mixed(tested)
+    )
+
+
+def source(rng: random.Random, *, sensitive: int, public: int, cte: str = "base") -> Source:
+    columns = focus(rng, sensitive, public)
+    roll = rng.random()
+    if roll < 0.55:
+        return base(rng, columns)
+    if roll < 0.72:
+        return joined(rng, columns) if sensitive else base(rng, columns)
+    inner = base(rng, columns)
+    if roll < 0.78 and sensitive:
+        inner = joined(rng, columns)
+    found = selected(rng, inner, cte=cte if roll > 0.9 else "")
+    return selected(rng, found) if rng.random() < 0.1 else found
