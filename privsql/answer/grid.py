@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from privsql.answer.cells import Cell, estimate, exact, printable
 from privsql.answer.columns import bars
 from privsql.answer.outcome import Outcome
 from privsql.answer.values import values
 
 ROWS = 40  # shown of a longer answer: its beginning and its end
-NUMBERS = {
-    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL"),
-    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
-}
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,17 @@ def grid(outcome: Outcome, max_rows: int = ROWS) -> Grid:
             shown.append(list(map(exact, found)))
     return Grid(
         names=[printable(column.name) for column in outcome.columns],
-        numeric=[c.estimate or c.type.split("(")[0] in NUMBERS for c in outcome.columns],
+        numeric=[is_number(kind) for kind in outcome.table.schema.types],
         cells=[list(row) for row in zip(*shown, strict=True)],
         gap=gap,
         footer=_footer(outcome, shown, len(keep)),
+    )
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values of a type are aligned at the right, and can be drawn."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
 
 

@@ -25,7 +25,7 @@ class TypeObject:
         """Compare with DuckDB's name of a type, or with another kind."""
         if isinstance(other, str):
             nested = other.endswith("]")
-            return not nested and other.split("(")[0].strip() in self.types
+            return not nested and other.split("(")[0].strip().upper() in self.types
         return self is other
 
     def __hash__(self) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from privsql.answer.cells import exact
 from privsql.answer.columns import bars
 from privsql.answer.extras import load
-from privsql.answer.grid import NUMBERS
+from privsql.answer.grid import is_number
 from privsql.answer.outcome import Outcome
 from privsql.answer.values import values
 from privsql.errors import ProgrammingError
@@ -62,8 +62,7 @@ def plot(outcome: Outcome, ax: Axes | None = None) -> Axes:
 
 def _drawn(outcome: Outcome) -> list[int]:
     """The columns to draw: estimates if there are any, else numbers."""
-    kinds = [column.type.split("(")[0] for column in outcome.columns]
-    numbers = [i for i, kind in enumerate(kinds) if kind in NUMBERS]
+    numbers = [i for i, kind in enumerate(outcome.table.schema.types) if is_number(kind)]
     found = [i for i in numbers if outcome.columns[i].estimate] or numbers
     if not found:
         raise ProgrammingError(

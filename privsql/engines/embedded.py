@@ -13,6 +13,7 @@ file and what it says, one that is opened later sees the new.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 
 import duckdb
@@ -46,9 +47,9 @@ class Embedded:
         timeout: float | None = None,
     ) -> None:
         limit = checked_timeout(timeout)
-        # Beside the release, where its readers may see it and others not.  Engines may share
-        # the folder: DuckDB names its files by process and database.
-        spill = f"{release.path.absolute()}.tmp"
+        # Beside the release, where its readers may see it and others not; of its own, because
+        # DuckDB leaves a folder behind that two databases spilled into.
+        spill = f"{release.path.absolute()}.{secrets.token_hex(6)}.tmp"
         connection = databases.connected(
             memory_limit=memory_limit, threads=threads, temporary=spill
         )

@@ -119,10 +119,19 @@ def perturb(spec: Path, rows: Path, output: Path, accept_loss: bool) -> None:
       privsql perturb clinic.toml < rows.csv > batch.csv
       privsql perturb clinic.toml -i rows.parquet -o batch.parquet
     """
+    from privsql.publish.local import leaves
     from privsql.publish.local import perturb as run
 
     source, target = (None if str(path) == "-" else path for path in (rows, output))
-    count, notes = run(spec, source, target, accept_loss=accept_loss)
+    try:
+        count, notes = run(spec, source, target, accept_loss=accept_loss)
+    except KeyboardInterrupt:
+        if not leaves(target):
+            raise
+        _fail(
+            "interrupted; rows that were written have left, and the ledger of a key counts them;"
+            " what came out is no whole batch, and no release will take it"
+        )
     click.echo(f"perturbed {count:,} rows", err=True)
     for line in (*notes.facts, *(f"WARNING: {warning}" for warning in notes.warnings)):
         click.echo(line, err=True)

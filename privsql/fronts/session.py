@@ -201,6 +201,9 @@ class Session:
         if settings.simultaneous:
             cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in compiled.outs))
         z = critical(settings.confidence_level, cells)
+        if plan.beside is not None:
+            self._memory.load(f"{plan.prefix}_beside", self._engine.scan(*_both(plan.beside)))
+            loaded.append(f"{plan.prefix}_beside")
         for name, table in {
             f"{plan.prefix}_scan": scanned,
             f"{plan.prefix}_z": pa.table({"z": pa.array([z])}),
@@ -260,7 +263,11 @@ class Session:
         visible = table.select(list(range(len(outs))))
         names = [described[i][0] if i < len(described) else out.name for i, out in enumerate(outs)]
         columns = tuple(
-            ResultColumn(names[i], str(visible.schema.field(i).type) if out.estimate else described[i][1], out.estimate)
+            ResultColumn(
+                names[i],
+                "DOUBLE" if pa.types.is_floating(visible.schema.field(i).type) and out.estimate else described[i][1],
+                out.estimate,
+            )
             for i, out in enumerate(outs)
         )
         bars: dict[int, pa.Table] = {}

@@ -20,9 +20,9 @@ from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
 from privsql.errors import DataError, IntegrityError, NotSupportedError, OperationalError
 from privsql.publish.batches import codes_in, read_batch
+from privsql.publish.database import working
 from privsql.publish.fitting import insert_fitted
 from privsql.publish.grouping import marked
-from privsql.publish.job import MEMORY
 from privsql.publish.resolve import WHOLE
 from privsql.publish.staging import commit, staging
 from privsql.release.manifest import Manifest
@@ -59,7 +59,7 @@ def append(release: str | Path, batch: str | Path) -> int:
         manifest = replace(manifest, batches=tuple(sorted((*manifest.batches, given.digest))))
         made = folder / "release.duckdb"
         try:
-            with closing(_database(made, folder)) as con:
+            with closing(working(made, folder)) as con:
                 attach(con, target, "ATTACH $path AS old (READ_ONLY, TYPE duckdb)")
                 count = _rebuild(con, manifest, _checked(given.rows, manifest))
         except (duckdb.IOException, duckdb.OutOfMemoryException):
@@ -88,12 +88,6 @@ def _check_mechanisms(manifest: Manifest) -> None:
     )
 
 
-def _database(made: Path, folder: Path) -> duckdb.DuckDBPyConnection:
-    # The same room as publishing takes: it sorts and groups the same rows.
-    config = {"temp_directory": str(folder / "spill"), "memory_limit": MEMORY}
-    return duckdb.connect(str(made), config=config)  # type: ignore[arg-type]
-
-
 def _checked(rows: Iterable[pa.RecordBatch], manifest: Manifest) -> Iterator[pa.RecordBatch]:
     """Rows with the columns of the release, each sensitive value one of its domain."""
     public = [column.name for column in manifest.public]
@@ -105,7 +99,13 @@ def _checked(rows: Iterable[pa.RecordBatch], manifest: Manifest) -> Iterator[pa.
         for column in manifest.sensitive:
             codes = codes_in(column.domain, column.name, batch.column(len(arrays)))
             arrays.append(column.domain.decode(codes))
-        yield pa.RecordBatch.from_arrays(arrays, names=names)
+        # As the batch has them: some types are known by the metadata of their field only.
+        fields = list(batch.schema)[: len(public)]
+        fields += [
+            pa.field(column.name, array.type)
+            for column, array in zip(manifest.sensitive, arrays[len(public) :], strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _rebuild(

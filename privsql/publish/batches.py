@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from privsql.channels import Channel, Domain
 from privsql.errors import DataError, DomainError, NotSupportedError
+from privsql.publish.kinds import called, plain
 from privsql.release.manifest import Manifest
 
 HEADER, NUMBERED, FOOTER = "# privsql batch, rules ", ", number ", "# sha256 "
@@ -85,13 +86,14 @@ def write_csv(under: str, names: Sequence[str], made: Iterator[pa.RecordBatch], 
 
 def _texts(name: str, values: pa.Array[Any]) -> list[str]:
     kind = values.type
+    values = plain(values)
     try:
-        if pa.types.is_binary(kind) or pa.types.is_nested(kind):
+        if pa.types.is_binary(values.type) or pa.types.is_nested(values.type):
             raise pa.ArrowNotImplementedError
         return [text or "" for text in values.cast(pa.string()).to_pylist()]
     except pa.ArrowException:
         raise NotSupportedError(
-            f"column {name}: a column of type {kind} is not written as CSV",
+            f"column {name}: a column of type {called(kind)} is not written as CSV",
             hint="write a Parquet batch: -o batch.parquet",
         ) from None
 
@@ -130,7 +132,11 @@ def _hash(digest: Any, batch: pa.RecordBatch) -> None:
                 low, high = int(offsets[0]), int(offsets[-1])
                 parts.append(memoryview(values.buffers()[2] or b"")[low:high])
             parts.append(np.diff(offsets))
-        elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        elif (
+            pa.types.is_primitive(kind)
+            or pa.types.is_decimal(kind)
+            or pa.types.is_fixed_size_binary(kind)
+        ):
             width = kind.bit_width // 8
             if count:
                 parts.append(values.buffers()[1].slice(start * width, count * width))

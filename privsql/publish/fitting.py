@@ -69,7 +69,9 @@ def insert_fitted(
     ``checked`` are the columns to look at, ``before`` the rows of the batch that came earlier.
     """
     names = rows.schema.names
-    numbered = pa.table([*rows.columns, pa.array(np.arange(len(rows)))], names=[*names, NUMBER])
+    place = pa.array(np.arange(len(rows)))
+    schema = pa.schema([*rows.schema, pa.field(NUMBER, place.type)])
+    numbered = pa.table([*rows.columns, place], schema=schema)
     con.register("batch", numbered)
     try:
         batch = con.table("batch")

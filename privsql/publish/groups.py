@@ -11,48 +11,25 @@ if and only if an invertible channel makes equal ones of them, so the same test 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
-from scipy.stats import chi2
 
 from privsql.errors import DataError, TooLargeError
+from privsql.publish.chisquare import SIGNIFICANCE, Array, Freedom, Links, as_table, links_of
 
-Array: TypeAlias = NDArray[np.float64]
 Labels: TypeAlias = NDArray[np.int64]
-Links: TypeAlias = NDArray[np.bool_]
-Freedom: TypeAlias = Literal["m-1", "m"]
-
-SIGNIFICANCE = 0.05  # RECON 3.4
-
-# A bin expected to hold fewer rows than this on either side is sparse (Cochran's rule).
-SPARSE = 5.0
 
 # A value with a smaller share of the rows is rare: what it links may be chance.
 RARE = 0.01
 
 # A merged group with a larger share of the rows than this makes merging pointless.
 DOMINANT = 0.5
-
-# All pairs of more values than this are not tested: time and memory grow as its square.
-VALUES_LIMIT = 4096
-
-# Nor are more counts than this, over all pairs: up to about half a minute where bins are full.
-WORK_LIMIT = 1 << 32
-
-# Counts compared in one go, so that intermediate results stay in the cache.
-BLOCK = 1 << 15
-
-# Values that one is compared with in one go: alike in their number of rows.
-WIDTH = 256
-
-# What is left of a sum that should be zero, relatively.
-ROUNDING = 1e-9
 
 # Names given in one warning.
 NAMED = 5
@@ -71,214 +48,6 @@ class Merging:
     sizes: tuple[int, ...]
     warnings: tuple[str, ...] = ()
     fell_back: bool = False
-
-
-def chi_square(left: ArrayLike, right: ArrayLike) -> float:
-    """Distance of two binned distributions with unequal numbers of rows (RECON eq. 4).
-
-        chi2 = sum_j (sqrt(n'/n) o_j - sqrt(n/n') o'_j)^2 / (o_j + o'_j)
-
-    Pearson's statistic of the 2 x m table.  Bins empty on both sides are left out; without
-    rows on one side nothing can differ, which is 0.
-
-    >>> round(chi_square([10, 20, 0], [20, 10, 0]), 4)
-    6.6667
-    """
-    o, p = _table([left])[0], _table([right])[0]
-    if len(o) != len(p):
-        raise DataError(f"{len(o)} bins cannot be compared with {len(p)}")
-    n, total, both = o.sum(), p.sum(), o + p
-    if n == 0 or total == 0:
-        return 0.0
-    used = both > 0
-    apart = np.sqrt(total / n) * o[used] - np.sqrt(n / total) * p[used]
-    return float((apart**2 / both[used]).sum())
-
-
-def linked(
-    counts: ArrayLike,
-    *,
-    significance: float = SIGNIFICANCE,
-    df: Freedom = "m-1",
-    minimum: int = 0,
-    tests: int = 1,
-    pool: bool = True,
-) -> Links:
-    """Which pairs of values the test cannot tell apart, shape ``(values, values)``.
-
-    ``counts[v, j]`` are the rows with public value v and sensitive value j.  A pair is
-    linked when eq. 4 is at most the ``1 - significance/tests`` quantile of chi-square
-    (``tests``: Bonferroni over sensitive columns), whose degrees of freedom are the bins
-    used less one, or with ``df = "m"``, as the paper's text says, the bins used.
-
-    ``pool`` puts all sparse bins (expected below 5 on either side) of a pair into one, unless
-    that would leave a single bin and so no test: a value of a few rows would then be linked
-    to every other.  ``pool=False`` is the paper's letter.  Values with fewer than ``minimum``
-    rows, or none, are linked to nothing.
-
-    >>> linked([[50, 50], [52, 48], [90, 10]]).astype(int)
-    array([[1, 1, 0],
-           [1, 1, 0],
-           [0, 0, 1]])
-    """
-    table = _table(counts)
-    values, bins = table.shape
-    if values > VALUES_LIMIT or values * (values - 1) // 2 * bins > WORK_LIMIT:
-        raise TooLargeError(
-            f"merging compares all pairs of values, and {values} are too many"
-            f" (the limit is {VALUES_LIMIT}, and less where the sensitive column has many values)",
-            hint="coarsen the column, mark it grouping = false, or do not merge",
-        )
-    critical = _critical(significance, tests, df, bins)
-    links = np.eye(values, dtype=bool)
-    totals = table.sum(axis=1)
-    chosen = np.flatnonzero(totals >= max(minimum, 1))
-    # Fewest rows first: a value is then compared with larger ones, for which most of its
-    # bins are sparse.
-    chosen = chosen[np.argsort(totals[chosen], kind="stable")]
-    used = table.sum(axis=0) > 0
-    ordered = table[chosen][:, used]
-    for start in range(0, len(chosen), WIDTH):
-        others = _Others.of(ordered[start : start + WIDTH])
-        for i in range(min(start + WIDTH, len(chosen))):
-            # Each pair once: among these others, only with those that come after.
-            later = max(i + 1, start)
-            same = _same(ordered[i], others, critical, pool)[later - start :]
-            links[chosen[i], chosen[later : start + WIDTH]] = same
-            links[chosen[later : start + WIDTH], chosen[i]] = same
-    return links
-
-
-@dataclass(frozen=True)
-class _Others:
-    """Values to compare one with: counts by bin, ``(m, k)``, and what speeds it up."""
-
-    counts: Array
-    totals: Array
-    most: Array  # of them, in each bin
-    fewest: Array
-    occupied: NDArray[np.float32]  # 1 where there are rows
-    bins: NDArray[np.float32]  # how many of those each value has
-
-    @classmethod
-    def of(cls, table: Array) -> _Others:
-        counts = np.ascontiguousarray(table.T)
-        occupied = (counts > 0).astype(np.float32)
-        most, fewest = counts.max(axis=1), counts.min(axis=1)
-        return cls(counts, counts.sum(axis=0), most, fewest, occupied, occupied.sum(axis=0))
-
-
-def _same(o: Array, others: _Others, critical: Array, pool: bool) -> Links:
-    """Test one value, bins ``(m,)``, against k others.
-
-    With N = n + n', eq. 4 is ``N^2/(n n') (sum_j o_j^2 / (o_j + o'_j) - n^2/N)``, to which
-    bins without o_j add nothing.
-    """
-    n, totals = o.sum(), others.totals
-    if pool:
-        used, shares = _pooled(o, n, others)
-    else:
-        used, shares = np.zeros(len(totals)), np.zeros(len(totals))
-    # One bin is no test: then sparse bins stay apart.
-    alone = np.flatnonzero(used <= 1)
-    if len(alone):
-        some = np.flatnonzero(o)
-        mine = (o > 0).astype(np.float32)
-        either = len(some) + others.bins - mine @ others.occupied
-        counts = others.counts if len(alone) == len(totals) else others.counts[:, alone]
-        used[alone] = either[alone]
-        shares[alone] = _shares(o, counts, some)
-    both = n + totals
-    statistic = both * both / (n * totals) * (shares - n * n / both)
-    accepted: Links = statistic <= critical[used.astype(np.intp)]
-    return accepted
-
-
-def _pooled(o: Array, n: float, others: _Others) -> tuple[Array, Array]:
-    """Bins used and ``sum_j o_j^2 / (o_j + o'_j)``, all sparse bins of a pair taken as one."""
-    both = n + others.totals
-    # A bin with less is sparse: min(n, n') (o_j + o'_j) / (n + n') < 5.
-    least = SPARSE * both / np.minimum(n, others.totals)
-    always = o + others.fewest >= least.max()
-    # Bins that are full for all others need no mask, those that are for none no look.
-    full_always = np.flatnonzero(always)
-    used = np.full(len(both), float(len(full_always)))
-    mine = np.full(len(both), o[full_always].sum())
-    filled = mine + (others.counts[full_always].sum(axis=0) if len(full_always) else 0.0)
-    shares = _shares(o, others.counts, full_always[o[full_always] > 0])
-    for rows in _blocks(np.flatnonzero(~always & (o + others.most >= least.min())), len(both)):
-        here = o[rows]
-        sums = here[:, None] + others.counts[rows]
-        full = (sums >= least).astype(np.float64)
-        used += full.sum(axis=0)
-        mine += here @ full
-        filled += np.einsum("jk,jk->k", full, sums)
-        # Where both are empty nothing is full, and nothing may be divided by.
-        shares += (here * here) @ np.divide(full, np.maximum(sums, 1.0, out=sums), out=sums)
-    # What is left is the sparse bins; rounding must not make a bin of nothing.
-    thin = both - filled
-    some = thin > ROUNDING * both
-    shares += np.where(some, (n - mine) ** 2 / np.where(some, thin, 1.0), 0.0)
-    return used + some, shares
-
-
-def _shares(o: Array, counts: Array, bins: NDArray[np.intp]) -> Array:
-    """``sum_j o_j^2 / (o_j + o'_j)`` over some bins, none of which may be empty in o."""
-    total = np.zeros(counts.shape[1])
-    for rows in _blocks(bins, counts.shape[1]):
-        here = o[rows]
-        sums = here[:, None] + counts[rows]
-        total += (here * here) @ np.reciprocal(sums, out=sums)
-    return total
-
-
-def _blocks(rows: NDArray[np.intp], width: int) -> Iterator[NDArray[np.intp]]:
-    """Bins in blocks of about BLOCK counts, which stay in a core's cache."""
-    step = max(1, BLOCK // width)
-    for start in range(0, len(rows), step):
-        yield rows[start : start + step]
-
-
-def _critical(significance: float, tests: int, df: Freedom, bins: int) -> Array:
-    """Largest statistic that is still no difference, by the number of bins used."""
-    if not 0 < significance < 1:
-        raise DataError("significance must lie between 0 and 1")
-    if tests < 1:
-        raise DataError("there is at least one test")
-    if df not in ("m-1", "m"):
-        raise DataError('df must be "m-1" or "m"')
-    freedom = np.arange(bins + 1) - (df == "m-1")
-    # One bin is the same everywhere, whatever rounding makes of it.
-    quantiles = np.array(chi2.isf(significance / tests, np.maximum(freedom, 1)))
-    quantiles[:2] = np.inf
-    return quantiles
-
-
-def links_of(
-    tables: Sequence[ArrayLike],
-    *,
-    significance: float = SIGNIFICANCE,
-    df: Freedom = "m-1",
-    minimum: int = 0,
-    pool: bool = True,
-) -> Links:
-    """Pairs that no sensitive column tells apart; one table ``(values, m_k)`` for each.
-
-    With k sensitive columns each test is at ``significance / k`` (Bonferroni), so that
-    equal values stay together with the same chance as with one.
-    """
-    if not len(tables):
-        raise DataError("merging needs at least one sensitive column to compare values by")
-    links: Links | None = None
-    for table in tables:
-        found = linked(
-            table, significance=significance, df=df, minimum=minimum, tests=len(tables), pool=pool
-        )
-        if links is not None and found.shape != links.shape:
-            raise DataError("the tables of one public column must have its values as rows")
-        links = found if links is None else links & found
-    assert links is not None  # noqa: S101 - for mypy: tables is not empty
-    return links
 
 
 def merge_column(
@@ -327,14 +96,14 @@ def merge(
             links = links_of(tables, significance=significance, df=df, minimum=minimum, pool=pool)
         except TooLargeError as problem:
             warnings.append(f"values of {column} are not merged: {problem.reason}; {problem.hint}")
-            labels.append(np.arange(len(_table(tables[0])), dtype=np.int64))
+            labels.append(np.arange(len(as_table(tables[0])), dtype=np.int64))
             continue
         labels.append(_components(links))
-        shares = _table(tables[0]).sum(axis=1)
+        shares = as_table(tables[0]).sum(axis=1)
         known = names.get(column) if names is not None else None
         warnings += _chained(column, links, labels[-1], shares, rare, known)
     merging = _merging(columns, labels, warnings)
-    weights = _table([rows])[0]
+    weights = as_table([rows])[0]
     reason = _too_far(merging, tuples, weights)
     if reason is None:
         return merging
@@ -440,17 +209,3 @@ def _components(links: Links) -> Labels:
     order = np.empty(len(first), dtype=np.int64)
     order[np.argsort(first)] = np.arange(len(first))
     return order[inverse]
-
-
-def _table(counts: ArrayLike | Sequence[ArrayLike]) -> Array:
-    """Return counts as a table of at least one row and column, or refuse them."""
-    try:
-        table = np.asarray(counts, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        # Not chained: numpy's message quotes the value.
-        raise DataError("counts must be numbers, in rows of one length") from None
-    if table.ndim != 2 or not table.size:
-        raise DataError("counts must be a table of values and bins, and not empty")
-    if not np.isfinite(table).all() or (table < 0).any():
-        raise DataError("counts must be finite and not negative")
-    return table

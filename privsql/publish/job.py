@@ -29,8 +29,10 @@ from duckdb import ColumnExpression, FunctionExpression
 
 from privsql.channels import Channel
 from privsql.channels.domain import MATERIALISE_LIMIT
-from privsql.errors import DataError, OperationalError, ProgrammingError
+from privsql.errors import DataError, OperationalError
+from privsql.publish.checks import check_columns, check_units, spare
 from privsql.publish.cutting import cut_down
+from privsql.publish.database import working
 from privsql.publish.draws import Draws, open_draws, spec_beside
 from privsql.publish.grouping import Grouping, group_rows, mark, marked
 from privsql.publish.ledger import ROW
@@ -45,13 +47,10 @@ from privsql.publish.rows import (
 from privsql.publish.source import Source, open_source
 from privsql.publish.staging import commit, staging
 from privsql.release import manifest as m
-from privsql.release.names import GROUP, MULTIPLICITY, RESERVED, WEIGHT, domain_table, quoted
+from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, quoted
 from privsql.release.reading import folded
-from privsql.release.spec import Spec, check_source_columns
+from privsql.release.spec import Spec
 from privsql.release.store import open_release, write_manifest
-
-# Memory that the database may take while it sorts and groups; it spills to disk beyond.
-MEMORY = "1GB"
 
 
 def publish(
@@ -77,9 +76,9 @@ def publish(
         folder = held.enter_context(staging(target, force=force))
         joined = wanted.sources_joined if source is None else ()
         raw = held.enter_context(closing(open_source(paths, joined=joined, on=wanted.join)))
-        _check_names(wanted, raw)
-        _spare(target, raw, wanted, spec)
-        _check_units(wanted, raw, notes)
+        check_columns(wanted, raw)
+        spare(target, raw, wanted, spec)
+        check_units(wanted, raw, notes)
         draws = open_draws(wanted, seed, notes)
         if draws.ledger is not None:
             held.enter_context(draws.ledger.locked())
@@ -88,7 +87,7 @@ def publish(
         columns = [resolve(each, types[folded(each.name)], raw, notes) for each in wanted.sensitive]
         made = folder / "release.duckdb"
         try:
-            with closing(_database(made, folder)) as con:
+            with closing(working(made, folder)) as con:
                 manifest, rows, record = _make(
                     con, wanted, raw, columns, draws, notes, accept_loss, progress or _silent
                 )
@@ -332,57 +331,6 @@ def _account(
         changed=math.inf if notes.raw else worst,
     )
     return privacy, record
-
-
-def _spare(target: Path, raw: Source, wanted: Spec, spec: str | Path | Spec) -> None:
-    """Refuse to overwrite what the release is made from, whatever it is called."""
-    needed = {"source": [Path(file.partition("::")[0]) for file in raw.files]}
-    needed["spec"] = [] if isinstance(spec, Spec) else [Path(spec)]
-    key = None if wanted.key is None else Path(wanted.key)
-    needed["key"] = [] if key is None else [key, key.with_name(key.name + ".ledger")]
-    for name, paths in needed.items():
-        if any(path.exists() and target.exists() and path.samefile(target) for path in paths):
-            raise OperationalError(
-                f"{target} is the {name} of this publication and would be destroyed",
-                hint="name another file for the release",
-            )
-
-
-def _check_units(spec: Spec, raw: Source, notes: Notes) -> None:
-    """A person with several rows loses more than one row's epsilon: say so, claim none."""
-    if spec.unit == ROW or raw.rows() == raw.people(spec.unit):
-        return
-    if spec.protect is not None:
-        raise DataError(
-            "some persons have several rows, and reconstruction privacy counts rows as people",
-            hint="keep one row a person in the source, or publish without [protect.reconstruction]",
-        )
-    notes.warn("some persons have several rows: error bars that count rows are too narrow")
-    notes.depends_on_raw("some persons have several rows, and each adds its own epsilon")
-
-
-def _check_names(spec: Spec, raw: Source) -> None:
-    check_source_columns(spec, raw.names)
-    shown = {folded(column.name) for column in spec.public}
-    bits = [name for name, kind in raw.columns if kind == "BIT" and folded(name) in shown]
-    if bits:
-        # Arrow has no such type: they would be published as something else.
-        raise DataError(
-            f"{', '.join(bits)}: columns of type BIT cannot be published",
-            hint="write them as text or integers in the source, or drop them",
-        )
-    reserved = [name for name in raw.names if name.casefold().startswith(RESERVED)]
-    if reserved:
-        raise ProgrammingError(
-            f"{len(reserved)} columns of the source begin with {RESERVED}, which is ours",
-            hint="rename them in the source",
-        )
-
-
-def _database(made: Path, folder: Path) -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(
-        str(made), config={"temp_directory": str(folder / "spill"), "memory_limit": MEMORY}
-    )
 
 
 def _silent(rows: int) -> None:

@@ -73,6 +73,21 @@ def plain(array: Any) -> Any:
     return array.storage if kind.extension_name == "arrow.json" else array
 
 
+def common(array: Any) -> Any:
+    """Values for other readers than DuckDB: without its wrapping where that adds nothing."""
+    name = getattr(array.type, "extension_name", None)
+    return plain(array) if name == "arrow.bool8" else array
+
+
+def called(kind: pa.DataType) -> str:
+    """A type as an error names it.
+
+    >>> called(pa.opaque(pa.binary(8), "time_tz", "DuckDB")), called(pa.int8())
+    ('TIME_TZ', 'int8')
+    """
+    return kind.type_name.upper() if isinstance(kind, pa.OpaqueType) else str(kind)
+
+
 def restored(values: Any, kind: pa.DataType) -> Any:
     """Plain values as the type that they came in; raises what Arrow raises if they do not fit."""
     if pa.types.is_dictionary(kind):

@@ -30,6 +30,7 @@ from privsql.errors import DataError, NotSupportedError, OperationalError
 from privsql.publish.batches import CHUNK, codes_in, rules, write_csv, write_parquet
 from privsql.publish.draws import open_draws, spec_beside
 from privsql.publish.entering import Entry
+from privsql.publish.kinds import common, plain
 from privsql.publish.ledger import ROW
 from privsql.publish.randomness import Randomness, SystemSource
 from privsql.publish.report import Notes
@@ -76,16 +77,26 @@ class Local:
             units = (
                 row_units(done, batch.num_rows, self.spec.table)
                 if self.spec.unit == ROW
-                else unit_words(batch.column(len(self.names)), self.randomness.unit_key)
+                else unit_words(plain(batch.column(len(self.names))), self.randomness.unit_key)
             )
-            arrays = batch.columns[: len(self.public)]
+            arrays = [common(column) for column in batch.columns[: len(self.public)]]
             for name, domain, sampler in self.sensitive:
-                codes = codes_in(domain, name, batch.column(len(arrays)))
+                codes = codes_in(domain, name, plain(batch.column(len(arrays))))
                 arrays.append(domain.decode(sampler.perturb(codes, self.randomness, units, name)))
             done += batch.num_rows
             # Whoever gets the batch must not read anything off the order of its rows.
             mixed = self.mixing.permutation(batch.num_rows)
-            yield pa.RecordBatch.from_arrays(arrays, names=self.names).take(mixed)
+            # As the source writes them: some types are known by the metadata of their field only.
+            known = list(batch.schema)[: len(self.public)]
+            fields = [
+                field if field.type == array.type else pa.field(field.name, array.type)
+                for field, array in zip(known, arrays, strict=False)
+            ]
+            fields += [
+                pa.field(name, array.type)
+                for (name, _, _), array in zip(self.sensitive, arrays[len(known) :], strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)).take(mixed)
 
 
 def perturb(
@@ -132,12 +143,12 @@ def perturb_file(
         if rows is not None and _is_parquet(rows):
             raw = held.enter_context(closing(open_source([str(rows)])))
             check_source_columns(spec, raw.names)
-            read = raw.batches(local.wanted)
+            raw.check_types(local.public)
+            read = raw.batches(local.wanted, exact=True)
         else:
             read = _csv_rows(held.enter_context(_opened(rows)), local)
         try:
-            # A pipe or a device is not replaced: rows that are written there have left.
-            leaving = out is None or (out.exists() and not out.is_file())
+            leaving = leaves(out)
             made = _writable(local, local.perturbed(read), out)
             if entry is not None:
                 made = entry.before(made, leaving=leaving)
@@ -159,6 +170,11 @@ def perturb_file(
                 f"cannot write {out or 'the rows'}: {problem.strerror or 'I/O error'}"
             ) from None
         return count
+
+
+def leaves(out: Path | None) -> bool:
+    """Whether rows leave one by one: a pipe or a device is not replaced, it has what it got."""
+    return out is None or (out.exists() and not out.is_file())
 
 
 def _writable(

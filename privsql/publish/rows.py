@@ -106,7 +106,6 @@ def published_batches(
         if column.channel is not None
     }
     start = 0
-    source.check_types(public)
     for batch in source.batches(wanted, exact=True):
         units = (
             row_units(start, batch.num_rows, table)

@@ -26,6 +26,7 @@ import pyarrow as pa
 from duckdb import ColumnExpression, FunctionExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError
+from privsql.publish.database import MEMORY, quiet
 from privsql.publish.kinds import exactly, keep_types
 from privsql.release.names import quoted
 
@@ -33,9 +34,6 @@ CSV, PARQUET, DUCKDB = {".csv", ".tsv", ".txt"}, {".parquet", ".pq"}, {".duckdb"
 
 # Rows a batch: large enough for vectors, small enough that memory stays flat.
 BATCH = 1 << 18
-
-# Memory that joining parts may take; it spills to disk beyond.
-MEMORY = "1GB"
 
 # An ENUM as DuckDB writes its type, whose values may hold anything, doubled quotes included.
 ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
@@ -148,7 +146,7 @@ def open_source(
         raise ProgrammingError("no source is given", hint="name one in the spec or by --source")
     kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
     # Raw rows never spill to disk.
-    connection = duckdb.connect(config={"temp_directory": ""})
+    connection = quiet(duckdb.connect(config={"temp_directory": ""}))
     try:
         with readable():
             if kinds <= CSV:
@@ -174,7 +172,8 @@ def _open_joined(joined: Sequence[Sequence[str]], on: str | None) -> Source:
     if on is None:
         raise ProgrammingError("parts of a source need a key", hint='write join = "id" beside them')
     spill = tempfile.TemporaryDirectory(prefix="privsql-")
-    connection = duckdb.connect(config={"temp_directory": spill.name, "memory_limit": MEMORY})
+    config = {"temp_directory": spill.name, "memory_limit": MEMORY}
+    connection = quiet(duckdb.connect(config=config))  # type: ignore[arg-type]
     try:
         parts = [_copied(connection, i, paths, on) for i, paths in enumerate(joined)]
         _check_parts(parts)
@@ -327,7 +326,7 @@ def _expand(path: str) -> list[str]:
 
 def _database(path: str) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]:
     file, _, table = path.partition("::")
-    connection = duckdb.connect(file, read_only=True)
+    connection = quiet(duckdb.connect(file, read_only=True))
     try:
         if not table:
             tables = [row[0] for row in connection.execute("SHOW TABLES").fetchall()]

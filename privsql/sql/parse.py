@@ -141,6 +141,7 @@ def _query(text: str, tokens: list[Token]) -> Statement:
             options[name] = value
         for at in range(tokens[start].start, tokens[i - 1].end + 1):
             blanked[at] = blanked[at] if blanked[at] == "\n" else " "
+    kept = _numbered(kept)
     depth = deepest = 0
     for token in kept:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -160,6 +161,22 @@ def _query(text: str, tokens: list[Token]) -> Statement:
     return Statement(
         text[first:last], "query", tree, "".join(blanked[first:last]), options
     )
+
+
+def _numbered(tokens: list[Token]) -> list[Token]:
+    """``?`` as ``$1, $2, ...`` in the order of the text, which a tree no longer has."""
+    found: list[Token] = []
+    count = 0
+    for token in tokens:
+        if token.token_type is not TokenType.PLACEHOLDER or token.text != "?":
+            found.append(token)
+            continue
+        count += 1
+        for kind, word in ((TokenType.PARAMETER, "$"), (TokenType.NUMBER, str(count))):
+            found.append(
+                Token(kind, word, line=token.line, col=token.col, start=token.start, end=token.end)
+            )
+    return found
 
 
 def _closing(text: str, tokens: Sequence[Token], at: int) -> int:

@@ -24,7 +24,7 @@ from privsql.sql.compile import Compiled, Part
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States
-from privsql.sql.tree import Unsupported, sql
+from privsql.sql.tree import sql
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class BlockPlan:
     prefix: str
     block: Block
     scan: Printed
+    beside: Printed | None = None  # a second scan, for exact aggregates that need their own
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     states: States | None = None
@@ -128,23 +129,29 @@ class PlanWriter:
         )
         states = planner.plan(wanted)
         scan = StateScan(self._catalog, block, states)
-        for aggregate in block.aggregates:
-            if aggregate.kind == "exact":
-                call = aggregate.call
-                if call.name not in ADDITIVE or call.distinct:
-                    raise Unsupported(
-                        f"{call.name.upper()} of public columns beside an estimate",
-                        hint="ask for the two in separate queries",
-                    )
-                scan.exact.append((call, sql(call.node)))
+        exact = [a.call for a in block.aggregates if a.kind == "exact"]
+        together = [
+            call
+            for call in exact
+            if call.name in ADDITIVE
+            and not call.distinct
+            and not (call.name == "sum" and self._catalog.multiplicity)
+        ]
+        scan.beside = len(together) < len(exact)
+        if not scan.beside:
+            scan.exact += [(call, sql(call.node)) for call in together]
         writer = Writer(block, states, scan, prefix, part.pairs, self._domain, self._iterative)
         made = writer.write()
         tables = {f"{prefix}_constants": _constants(states)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
+        beside = None
+        if scan.beside:
+            tree = exact_scan(self._catalog, block, letter="x", grouping=True)
+            beside = self._parameters.bind(tree)
         return BlockPlan(
-            prefix, block, self._parameters.bind(scan.write()), tables, made.steps, states
+            prefix, block, self._parameters.bind(scan.write()), beside, tables, made.steps, states
         )
 
     @staticmethod

@@ -388,8 +388,11 @@ class Writer:
 
         rows: exp.Expression = column("n", "d")
         query = choose(query, alias(exp.cast(total(rows), "BIGINT"), "n"))
-        for i in range(len(self._scan.exact)):
-            query = choose(query, alias(column(f"e{i}", "d"), f"e{i}"))
+        for i, (known, _) in enumerate(self._scan.exact):
+            part: exp.Expression = column(f"e{i}", "d")
+            if hidden:
+                part = call(ADDITIVE[known.name], part)
+            choose(query, alias(part, f"e{i}"))
         for k in range(len(self._block.bases)):
             parts, seen = number(0), number(0)
             for t in self._base(k):
@@ -495,7 +498,20 @@ class Writer:
         for (i, k), node in slopes.items():
             if not isinstance(node, exp.Literal):
                 choose(values, alias(node, f"d{i}_{k}"))
-        values.from_(table(self.name(f"bases{n}")), copy=False)
+        values.from_(table(self.name(f"bases{n}"), "own"), copy=False)
+        if self._scan.beside:
+            # Aggregates that cannot be put together from states have a scan of their own.
+            on = every(
+                [
+                    *(same(column(f"k{i}", "own"), column(f"k{i}", "beside")) for i in chosen),
+                    *(
+                        exp.EQ(this=column(f"g{i}", "beside"), expression=number(int(i not in chosen)))
+                        for i in range(len(self._block.keys))
+                    ),
+                ]
+            )
+            other = table(self.name("beside"), "beside")
+            values.join(other, on=on, join_type="LEFT" if on is not None else "CROSS", copy=False)
         spreads = exp.select("*").from_(values.subquery("sums"), copy=False)
         for i, j in self._pairs:
             if i in smooth and j in smooth:
@@ -516,7 +532,7 @@ class Writer:
             present = i in chosen
             choose(
                 query,
-                alias(column(f"k{i}") if present else exp.Null(), f"k{i}"),
+                alias(column(f"k{i}", "own") if present else exp.Null(), f"k{i}"),
                 alias(number(0 if present else 1), f"g{i}"),
             )
         choose(query, column("n"))
@@ -525,7 +541,7 @@ class Writer:
         smooth: dict[int, exp.Expression] = {}
         for i, aggregate in enumerate(self._block.aggregates):
             if aggregate.kind == "exact":
-                choose(query, alias(self._exact(aggregate), f"a{i}"))
+                choose(query, alias(self._exact(i, aggregate), f"a{i}"))
             elif aggregate.kind == "linear":
                 smooth[i] = self._linear(query, i, aggregate)
             elif aggregate.kind == "domain":
@@ -680,12 +696,11 @@ class Writer:
             "privsql_score_interval", column(f"r{i}"), exp.cast(column("n"), "DOUBLE"), factors, column("z")
         )
 
-    def _exact(self, aggregate: Aggregate) -> exp.Expression:
-        for i, (known, text) in enumerate(self._scan.exact):
-            del known
+    def _exact(self, i: int, aggregate: Aggregate) -> exp.Expression:
+        for n, (_, text) in enumerate(self._scan.exact):
             if text == sql(aggregate.call.node):
-                return column(f"e{i}")
-        raise AssertionError("an exact aggregate without its sum")
+                return column(f"e{n}")
+        return column(f"x{i}", "beside")
 
     def _effective(self, aggregate: Aggregate) -> exp.Expression:
         """Effective rows of an aggregate: those of its worst piece."""
@@ -696,7 +711,7 @@ class Writer:
                 ratio = exp.Div(
                     this=exp.Mul(this=w, expression=w.copy()), expression=u, typed=False, safe=False
                 )
-                infinite = exp.cast(exp.Literal.string("infinity"), "DOUBLE")
+                infinite = number(MANY_ROWS)
                 found.append(
                     exp.Case(
                         ifs=[
@@ -764,6 +779,9 @@ def deviation(variance: exp.Expression) -> exp.Expression:
 
 # Below this many effective rows an interval is not called by its level (udfs.intervals).
 ENOUGH_ROWS = 20
+
+# Effective rows of an answer that is known: more than any table has.
+MANY_ROWS = 1e18
 
 
 def wald(

@@ -331,7 +331,9 @@ def canonical(
             return each
         if isinstance(each, exp.Column) and not isinstance(each.this, exp.Star):
             alias = None if each.table else aliases.get(each.name.casefold())
-            found = None if alias_first and alias is not None else rows.find(each)
+            # Within an alias its own name is a column again: SELECT x AS x ... ORDER BY x.
+            first = alias_first and depth == 0 and alias is not None
+            found = None if first else rows.find(each)
             if found is None and alias is not None and depth < 8:
                 return exp.Paren(this=resolve(alias.copy(), depth + 1))
             if found is None:

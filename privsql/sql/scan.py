@@ -85,6 +85,7 @@ class StateScan:
         self.sums: dict[str, exp.Expression] = {}
         self._named: dict[str, str] = {}
         self.exact: list[tuple[Call, str]] = []
+        self.beside = False  # whether exact aggregates have a scan of their own
 
     def half(self, piece: Piece) -> str:
         """Name the public half of a piece: ``v<i>``, or "" for the constant 1."""
@@ -186,6 +187,8 @@ class StateScan:
             outer = choose(outer, exp.alias_(node.copy(), name))
         for node in exacts:
             outer = choose(outer, node)
+        if not outer.expressions:
+            choose(outer, exp.alias_(_sum_of([]), "one"))
         outer = outer.from_(inner.subquery("rows"), copy=False)
         if groups:
             outer = outer.group_by(*(column(name) for name in groups))
@@ -228,8 +231,6 @@ class StateScan:
             extra.append(exp.alias_(condition.copy(), f"f{i}"))
         if call.name in ("count", "count_if"):
             node = _sum_of([column("m")] if self._catalog.multiplicity else [])
-        elif call.name == "sum" and self._catalog.multiplicity:
-            node = exp.Sum(this=exp.Mul(this=column(f"z{i}"), expression=column("m")))
         else:
             node = exp.Anonymous(this=call.name, expressions=[column(f"z{i}")])
         if condition is not None:
@@ -246,39 +247,55 @@ def _sum_of(terms: list[exp.Expression]) -> exp.Expression:
     return exp.Sum(this=made)
 
 
-def exact_scan(catalog: Catalog, block: Block) -> exp.Select:
-    """A block without anything sensitive: the analyst's own SQL, beside the table."""
+def exact_scan(
+    catalog: Catalog, block: Block, letter: str = "a", grouping: bool = False
+) -> exp.Select:
+    """A block without anything sensitive: the analyst's own SQL, beside the table.
+
+    Aggregate i is called ``<letter>i``; ``grouping`` adds the columns ``g0..`` that tell
+    grouping sets apart.
+    """
+    calls = {i: a.call for i, a in enumerate(block.aggregates) if a.kind == "exact"}
+    unfold = catalog.multiplicity and not all(_foldable(call) for call in calls.values())
     keys = [exp.alias_(key.expression.copy(), f"k{i}") for i, key in enumerate(block.keys)]
-    calls = [aggregate.call for aggregate in block.aggregates]
-    plain = not catalog.multiplicity
     made = exp.Select(expressions=[*keys])
-    for i, call in enumerate(calls):
-        node = call.node.copy()
-        if not plain:
-            node = _counted(call)
-        made = choose(made, exp.alias_(node, f"a{i}"))
-    if len(block.sets) > 1 or any(len(s) != len(block.keys) for s in block.sets):
+    for i, call in calls.items():
+        folded = catalog.multiplicity and not unfold
+        choose(made, exp.alias_(_counted(call) if folded else call.node.copy(), f"{letter}{i}"))
+    several = len(block.sets) > 1 or any(len(s) != len(block.keys) for s in block.sets)
+    if several or grouping:
         for i, key in enumerate(block.keys):
-            made = choose(made, 
-                exp.alias_(exp.Grouping(expressions=[key.expression.copy()]), f"g{i}")
-            )
+            flag: exp.Expression = exp.Literal.number(0)
+            if several:
+                flag = exp.Grouping(expressions=[key.expression.copy()])
+            choose(made, exp.alias_(flag, f"g{i}"))
     if not made.expressions:
-        made = choose(made, exp.alias_(exp.Literal.number(1), "one"))
+        choose(made, exp.alias_(exp.Literal.number(1), "one"))
     made = source(catalog, block, made)
-    if block.grouped:
-        if len(block.sets) == 1 and len(block.sets[0]) == len(block.keys):
-            made = made.group_by(*(key.expression.copy() for key in block.keys))
-        else:
-            sets = [
-                exp.Tuple(expressions=[block.keys[i].expression.copy() for i in chosen])
-                for chosen in block.sets
-            ]
-            made.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=sets)]))
+    if unfold:
+        # Equal rows are stored once: here each is wanted as often as it stands for.
+        times = exp.Anonymous(this="range", expressions=[column(MULTIPLICITY, PUBLISHED)])
+        lateral = exp.Table(this=times, alias=exp.TableAlias(this=exp.to_identifier("times")))
+        made.append("joins", exp.Join(this=lateral, kind="CROSS"))
+    if not block.grouped:
+        return made
+    if not several:
+        return made.group_by(*(key.expression.copy() for key in block.keys), copy=False)
+    sets = [
+        exp.Tuple(expressions=[block.keys[i].expression.copy() for i in chosen])
+        for chosen in block.sets
+    ]
+    made.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=sets)]))
     return made
 
 
 # Aggregates that a row counted several times does not change.
 _IDEMPOTENT = ("min", "max", "any_value", "bool_and", "bool_or", "approx_count_distinct", "arg_max", "arg_min")
+
+
+def _foldable(call: Call) -> bool:
+    """Whether an aggregate can be had from rows that stand for several."""
+    return call.distinct or call.name in (*_IDEMPOTENT, "count", "count_if")
 
 
 def _counted(call: Call) -> exp.Expression:
@@ -300,29 +317,7 @@ def _counted(call: Call) -> exp.Expression:
         if condition is not None:
             total = exp.Filter(this=total, expression=exp.Where(this=condition.copy()))
         return exp.cast(exp.Coalesce(this=total, expressions=[exp.Literal.number(0)]), "BIGINT")
-    if call.name in ("sum", "avg"):
-        assert inner is not None
-        value: exp.Expression = exp.Sum(this=exp.Mul(this=wrapped(inner), expression=many))
-        below: exp.Expression = exp.Sum(
-            this=exp.Case(
-                ifs=[exp.If(this=exp.Not(this=exp.Is(this=wrapped(inner), expression=exp.Null())), true=many.copy())]
-            )
-        )
-        if condition is not None:
-            value = exp.Filter(this=value, expression=exp.Where(this=condition.copy()))
-            below = exp.Filter(this=below, expression=exp.Where(this=condition.copy()))
-        if call.name == "sum":
-            return value
-        return exp.Div(
-            this=exp.cast(value, "DOUBLE"),
-            expression=exp.Nullif(this=below, expression=exp.Literal.number(0)),
-            typed=False,
-            safe=False,
-        )
-    raise Unsupported(
-        f"{call.name.upper()} over a release that stores equal rows once",
-        hint="COUNT, SUM, AVG, MIN and MAX of public columns are answered",
-    )
+    raise AssertionError(f"{call.name} is not foldable")
 
 
 __all__ = ["ADDITIVE", "StateScan", "bare", "exact_scan"]

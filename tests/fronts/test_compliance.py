@@ -17,6 +17,7 @@ All tests of the suite run, except for these deviations:
 
 from __future__ import annotations
 
+import atexit
 import os
 from functools import cache
 from pathlib import Path
@@ -41,13 +42,12 @@ domain = ["x", "y"]
 """
 
 
-PLACE = TemporaryDirectory()  # removed with the process
-
-
 @cache
 def small_release() -> Path:
     """A release that is only there to be opened; the suite does not look at its table."""
-    folder = Path(PLACE.name)
+    place = TemporaryDirectory()
+    atexit.register(place.cleanup)
+    folder = Path(place.name)
     (folder / "spec.toml").write_text(SPEC)
     (folder / "rows.csv").write_text("a\n" + "x\ny\n" * 50)
     release = folder / "release.duckdb"

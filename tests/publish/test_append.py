@@ -19,7 +19,7 @@ import privsql
 from privsql.errors import DataError, IntegrityError, NotSupportedError, OperationalError
 from privsql.publish import appending
 from privsql.publish.appending import append
-from privsql.publish.job import MEMORY
+from privsql.publish.database import MEMORY
 from privsql.publish.keys import new_key
 from privsql.publish.local import perturb_file
 from privsql.publish.randomness import Seeded
@@ -511,3 +511,61 @@ def test_a_damaged_release_takes_no_rows(release):
         con.execute('DROP TABLE privsql."values of city"')
     with pytest.raises(IntegrityError, match="missing"):
         append(release, batch)
+
+
+# --- types that Arrow has no word for ----------------------------------------------
+
+# Type, what the release has, what the batch brings; the release has the first of each.
+STRANGE = {
+    "HUGEINT": ("-170141183460469231731687303715884105728", "12345678901234567890123456789"),
+    "UUID": ("123e4567-e89b-12d3-a456-426614174000", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+    "TIMETZ": ("12:00:00+00", "08:30:00+00"),
+    "JSON": ('{"a": 1}', "[2, 3]"),
+    "BOOLEAN": ("true", "false"),
+    "BIT": ("0101", "000000001"),
+}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_strange_types_are_appended_as_what_they_are(tmp_path, ending):
+    """From CSV as text; from Parquet as they are, where Parquet has the type."""
+    strange = dict(STRANGE)
+    if ending == "csv":  # Parquet knows times of UTC only
+        strange["TIMETZ"] = ("12:00:00+03:30", "08:30:00+00")
+    with duckdb.connect(str(tmp_path / "raw.duckdb")) as con:
+        listed = ", ".join(f"x{i} {kind}" for i, kind in enumerate(strange))
+        con.execute(f"CREATE TABLE raw ({listed}, ill VARCHAR)")
+        row = f"INSERT INTO raw VALUES ({'?::VARCHAR, ' * len(strange)} 'a')"
+        con.execute(row, [old for old, _ in strange.values()])
+        con.execute(
+            "CREATE TABLE more AS SELECT * REPLACE (x0::VARCHAR AS x0, x5::VARCHAR AS x5) FROM raw"
+        )
+        con.execute(row.replace("raw", "more"), [new for _, new in strange.values()])
+        con.table("more").to_parquet(str(tmp_path / "rows.parquet"))
+        con.table("more").to_csv(str(tmp_path / "rows.csv"))
+    spec, release = parse_spec(spec_of(*(f"x{i}" for i in range(6)))), tmp_path / "r.duckdb"
+    privsql.publish(f"{tmp_path / 'raw.duckdb'}::raw", release, spec=spec, seed=1)
+    batch = tmp_path / f"batch.{ending}"
+    perturb_file(spec, tmp_path / f"rows.{ending}", batch, Seeded(2))
+    assert append(release, batch) == 2
+    texts = ", ".join(f"x{i}::VARCHAR, typeof(x{i})" for i in range(6))
+    found = ask(release, f"SELECT {texts}, privsql_rows FROM privsql.tuples")
+    with duckdb.connect() as con:
+        names = [con.execute(f"SELECT typeof(NULL::{kind})").fetchall()[0][0] for kind in strange]
+    wanted = [
+        (*(part for pair in zip(row, names, strict=True) for part in pair), count)
+        for row, count in zip(zip(*strange.values(), strict=True), (2, 1), strict=True)
+    ]
+    assert sorted(found) == sorted(wanted)
+
+
+def test_a_type_that_csv_has_no_word_for_asks_for_parquet(tmp_path):
+    with duckdb.connect() as con:
+        rows = con.sql("SELECT '12:00:00+03:30'::TIMETZ AS x, 'a' AS ill")
+        rows.to_parquet(str(tmp_path / "rows.parquet"))
+    with pytest.raises(NotSupportedError, match="column x: a column of type TIME_TZ") as caught:
+        perturb_file(
+            parse_spec(spec_of("x")), tmp_path / "rows.parquet", tmp_path / "b.csv", Seeded(1)
+        )
+    assert "Parquet" in (caught.value.hint or "")
+    assert not (tmp_path / "b.csv").exists()

@@ -1,0 +1,66 @@
+"""What is refused before any row is read: names, types, units, and files that would be lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privsql.errors import DataError, OperationalError, ProgrammingError
+from privsql.publish.ledger import ROW
+from privsql.publish.report import Notes
+from privsql.publish.source import Source
+from privsql.release.names import RESERVED
+from privsql.release.reading import folded
+from privsql.release.spec import Spec, check_source_columns
+
+# Types whose values groups cannot be told apart by, as DuckDB calls them.
+NESTED = {"list", "array", "struct", "map", "union", "variant"}
+
+
+def check_columns(spec: Spec, raw: Source) -> None:
+    """Refuse a source whose columns the spec does not fit, or that no release can hold."""
+    check_source_columns(spec, raw.names)
+    reserved = [name for name in raw.names if name.casefold().startswith(RESERVED)]
+    if reserved:
+        raise ProgrammingError(
+            f"{len(reserved)} columns of the source begin with {RESERVED}, which is ours",
+            hint="rename them in the source",
+        )
+    kinds = {
+        folded(name): kind.id
+        for name, kind in zip(raw.relation.columns, raw.relation.types, strict=True)
+    }
+    nested = [c.name for c in spec.public if c.grouping and kinds[folded(c.name)] in NESTED]
+    if nested:
+        raise DataError(
+            f"column{'s' * (len(nested) > 1)} {', '.join(nested)}: personal groups cannot be told"
+            " apart by lists and structures",
+            hint="take them apart in the source, drop them, or write grouping = false",
+        )
+    raw.check_types([column.name for column in spec.public])
+
+
+def check_units(spec: Spec, raw: Source, notes: Notes) -> None:
+    """A person with several rows loses more than one row's epsilon: say so, claim none."""
+    if spec.unit == ROW or raw.rows() == raw.people(spec.unit):
+        return
+    if spec.protect is not None:
+        raise DataError(
+            "some persons have several rows, and reconstruction privacy counts rows as people",
+            hint="keep one row a person in the source, or publish without [protect.reconstruction]",
+        )
+    notes.warn("some persons have several rows: error bars that count rows are too narrow")
+    notes.depends_on_raw("some persons have several rows, and each adds its own epsilon")
+
+
+def spare(target: Path, raw: Source, wanted: Spec, spec: str | Path | Spec) -> None:
+    """Refuse to overwrite what the release is made from, whatever it is called."""
+    needed = {"source": [Path(file.partition("::")[0]) for file in raw.files]}
+    needed["spec"] = [] if isinstance(spec, Spec) else [Path(spec)]
+    key = None if wanted.key is None else Path(wanted.key)
+    needed["key"] = [] if key is None else [key, key.with_name(key.name + ".ledger")]
+    for name, paths in needed.items():
+        if any(path.exists() and target.exists() and path.samefile(target) for path in paths):
+            raise OperationalError(
+                f"{target} is the {name} of this publication and would be destroyed",
+                hint="name another file for the release",
+            )

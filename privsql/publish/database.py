@@ -1,0 +1,26 @@
+"""The database that a release is made in: bounded in memory, spilling beside it, and silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+# Memory that the database may take while it sorts and groups; it spills to disk beyond.
+MEMORY = "1GB"
+
+
+def working(made: Path, folder: Path) -> duckdb.DuckDBPyConnection:
+    """Open a new file to write a release in, with room to spill in the folder."""
+    config = {"temp_directory": str(folder / "spill"), "memory_limit": MEMORY}
+    return quiet(duckdb.connect(str(made), config=config))  # type: ignore[arg-type]
+
+
+def quiet(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Keep a connection from drawing bars of its own, which it does on standard output.
+
+    DuckDB draws them wherever it takes Python for interactive: at a prompt, in a notebook,
+    under ``python -c``.  We have a bar of our own, and standard output may be a batch.
+    """
+    connection.execute("SET enable_progress_bar = false")
+    return connection
