@@ -11,6 +11,7 @@ is NULL.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,10 @@ VECTOR, FACTORS, NUMBER = "DOUBLE[]", "DOUBLE[][][]", "DOUBLE"
 INTERVAL = "STRUCT(low DOUBLE, high DOUBLE, reliable BOOLEAN)"
 LIKELIHOOD = "STRUCT(estimate DOUBLE[], gap DOUBLE, rounds BIGINT, converged BOOLEAN)"
 POSITIONS = "STRUCT(estimate BIGINT, low BIGINT, high BIGINT, reliable BOOLEAN)"
+TALLY = (
+    "STRUCT(total DOUBLE[], excess DOUBLE[], variance DOUBLE[], second DOUBLE[],"
+    " fourth DOUBLE[], certain BOOLEAN)"
+)
 QUANTILE = (
     "STRUCT(lower BIGINT, upper BIGINT, fraction DOUBLE, low BIGINT, high BIGINT, reliable BOOLEAN)"
 )
@@ -130,13 +135,16 @@ def _score(hits: Column, rows: Column, factors: Column, z: Column) -> Arrow:
 
 
 def _wald(*columns: Column) -> Arrow:
-    names = ("estimate", "variance", "effective_rows", "z")
-    return _bounds(intervals.wald_interval(*_arrays(columns, names)))
+    estimate, spread, z = _arrays((*columns[:2], columns[3]), ("estimate", "variance", "z"))
+    # What is exact is worth any number of rows.
+    rows = lists.ends(columns[2], "effective_rows")
+    return _bounds(intervals.wald_interval(estimate, spread, rows, z))
 
 
 def _fieller(*columns: Column) -> Arrow:
-    names = ("numerator", "denominator", "v_num", "cov", "v_den", "effective_rows", "z")
-    top, bottom, v_top, cov, v_bottom, rows, z = _arrays(columns, names)
+    names = ("numerator", "denominator", "v_num", "cov", "v_den", "z")
+    top, bottom, v_top, cov, v_bottom, z = _arrays((*columns[:5], columns[6]), names)
+    rows = lists.ends(columns[5], "effective_rows")
     return _bounds(intervals.fieller_interval(top, bottom, (v_top, cov, v_bottom), rows, z))
 
 
@@ -179,41 +187,67 @@ def _weights(squares: Column, fourths: Column, function: Column, factors: Column
     )
 
 
-def _quantile(
-    products: Column,
-    squares: Column,
-    fourths: Column,
-    positions: Column,
-    q: Column,
-    kind: Column,
-    factors: Column,
-    z: Column,
-) -> Arrow:
-    critical = lists.numbers(z, "z")
-    columns = ((products, "products"), (squares, "squares"), (fourths, "fourths"))
-    share, which = _constant(q, "q"), kind[0].as_py()
-    if len(kind.unique()) > 1:
-        raise KernelError("kind must be the same in every row")
-    found: list[tuple[Rows, quantile.Quantiles]] = []
+_LISTS = ("total", "excess", "variance", "second", "fourth")
+
+
+def _tally(*columns: Column) -> Arrow:
+    *vectors, positions, q, size, factors = columns
+    share, width = _constant(q, "q"), int(_constant(size, "size"))
+    found: list[tuple[Rows, quantile.Tallies]] = []
     for kron, rows in lists.by_factors(factors):
         place = lists.states(positions, "positions", kron, rows)
-        if not (place == place[0]).all():
-            raise KernelError("positions must be the same in every row")
-        first, second, fourth = (lists.states(column, name, kron, rows) for column, name in columns)
-        one = quantile.quantile(
-            (first, second, fourth), place[0], share, which, kron, critical[rows]
+        first, second, fourth = (
+            lists.states(column, name, kron, rows)
+            for column, name in zip(vectors, ("products", "squares", "fourths"), strict=True)
         )
-        found.append((rows, one))
-    size = len(factors)
-    absent = ~lists.scatter([(rows, one.known) for rows, one in found], size)
-    names = ["lower", "upper", "fraction", "low", "high", "reliable"]
-    parts: list[Arrow] = [
-        pa.array(
-            lists.scatter([(rows, getattr(one, name)) for rows, one in found], size), mask=absent
+        for some in lists.alike(place):
+            sums = first[some], second[some], fourth[some]
+            one = quantile.tally(sums, place[some][0], share, width, kron)
+            found.append((lists.among(rows, some), one))
+    many = len(factors)
+    tables: list[Arrow] = [
+        lists.list_array(
+            [(slice(None), lists.scatter([(r, getattr(one, name)) for r, one in found], many))],
+            many,
         )
-        for name in names
+        for name in _LISTS
     ]
-    return pa.StructArray.from_arrays(parts, names=names)
+    certain = pa.array(lists.scatter([(r, one.certain) for r, one in found], many))
+    return pa.StructArray.from_arrays([*tables, certain], names=[*_LISTS, "certain"])
+
+
+def _quantile(tallies: Column, q: Column, kind: Column, z: Column) -> Arrow:
+    critical, share = lists.numbers(z, "z"), _constant(q, "q")
+    which = kind[0].as_py()
+    if len(kind) > 1 and len(kind.unique()) > 1:
+        raise KernelError("kind must be the same in every row")
+    counts, (*fields, certain) = lists.parts(tallies, [*_LISTS, "certain"], "tallies")
+    there = np.flatnonzero(counts)
+    absent = np.ones(len(counts), dtype=bool)
+    kinds = {"lower": "i8", "upper": "i8", "fraction": "f8", "low": "i8", "high": "i8"}
+    kinds["reliable"] = "?"
+    table = {name: np.zeros(len(counts), kind) for name, kind in kinds.items()}
+    if len(there):
+        whole = quantile.added(_tallies(fields, certain), counts[there])
+        found = quantile.quantile(whole, share, which, critical[there])
+        absent[there] = ~found.known
+        for name, values in table.items():
+            values[there] = getattr(found, name)
+    columns: list[Arrow] = [pa.array(values, mask=absent) for values in table.values()]
+    return pa.StructArray.from_arrays(columns, names=list(table))
+
+
+def _tallies(fields: Sequence[Arrow], certain: Arrow) -> quantile.Tallies:
+    total, excess, spread, second, fourth = (
+        lists.equal_lists(field, f"{name} of tallies")
+        for field, name in zip(fields, _LISTS, strict=True)
+    )
+    if not total.shape == excess.shape == spread.shape == second.shape == fourth.shape:
+        raise KernelError("the lists of a tally must be equally long")
+    if certain.null_count:
+        raise KernelError("certain of tallies must not be NULL")
+    known = certain.to_numpy(zero_copy_only=False).astype(bool)
+    return quantile.Tallies(total, excess, spread, second, fourth, known)
 
 
 def _constrain(*columns: Column) -> Arrow:
@@ -249,7 +283,8 @@ def _constant(column: Column, name: str) -> float:
 
 def _function(name: str, parameters: str, returns: str, body: Body, meaning: str) -> Function:
     """Make an entry of the table; parameters are written as in SQL: ``name TYPE, ...``."""
-    types = dict(parameter.split(" ") for parameter in parameters.split(", "))
+    # A comma inside a STRUCT's brackets is the type's.
+    types = dict(one.split(" ", 1) for one in re.split(r", (?![^(]*\))", parameters))
     return Function(f"privsql_{name}", types, returns, body, meaning)
 
 
@@ -370,13 +405,21 @@ FUNCTIONS: tuple[Function, ...] = (
         "position of a quantile in an ordered domain, counted from one, and its interval",
     ),
     _function(
-        "quantile",
+        "tally",
         f"products {VECTOR}, squares {VECTOR}, fourths {VECTOR}, positions BIGINT[], q {NUMBER},"
-        f" kind VARCHAR, factors {FACTORS}, z {NUMBER}",
+        f" size BIGINT, factors {FACTORS}",
+        TALLY,
+        _tally,
+        "what a quantile needs of one part of the rows, at each of so many positions in an"
+        " ordered column, counted from zero (-1: a state that is not counted)",
+    ),
+    _function(
+        "quantile",
+        f"tallies {TALLY}[], q {NUMBER}, kind VARCHAR, z {NUMBER}",
         QUANTILE,
         _quantile,
-        "quantile of an ordered column between two positions, counted from zero (-1: a state"
-        " that is not counted), and its interval; kind is 'disc' or 'cont'",
+        "quantile between two positions, counted from zero, and its interval, from the tallies"
+        " of its parts, whose rows differ (NULL: no part); kind is 'disc' or 'cont'",
     ),
     _function(
         "constrain",

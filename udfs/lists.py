@@ -7,7 +7,8 @@ constant.  Rows that share their factors are answered in one batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -37,7 +38,7 @@ def numbers(column: Column, name: str) -> Array:
 
 
 def ends(column: Column, name: str) -> Array:
-    """A column of numbers that may be infinite: ends of what is possible."""
+    """A column of numbers that may be infinite: ends of what is possible, rows of the exact."""
     values = column.to_numpy().astype(np.float64, copy=False)
     if column.null_count or np.isnan(values).any():
         raise KernelError(f"{name} must be numbers")
@@ -46,7 +47,10 @@ def ends(column: Column, name: str) -> Array:
 
 def ragged(column: Column, name: str) -> tuple[NDArray[np.intp], Array]:
     """A column of lists as the lists' lengths and their numbers one after another."""
-    array = _combined(column)
+    return _ragged(_combined(column), name)
+
+
+def _ragged(array: Lists, name: str) -> tuple[NDArray[np.intp], Array]:
     if array.null_count:
         raise KernelError(f"{name} must not be NULL")
     lengths, values = _level(array)
@@ -109,15 +113,75 @@ def by_factors(column: Column) -> Iterator[tuple[Kron, Rows]]:
     array = _combined(column)
     if len(array) == 0:
         return
-    counts, sizes, widths, entries = _nested(array)
-    if _is_constant(counts, sizes, widths, entries):
-        yield _kron(array.slice(0, 1)), slice(None)
+    levels = _nested(array)
+    if _is_constant(*levels):
+        first = (level[: len(level) // len(array)] for level in levels[1:])
+        yield _kron(*first), slice(None)
         return
-    groups: dict[str, list[int]] = {}
-    for row, value in enumerate(array):
-        groups.setdefault(str(value), []).append(row)
+    # Where each row's matrices, their rows and their entries begin.
+    counts, sizes, widths, entries = levels
+    matrix = _starts(counts)
+    line = _starts(sizes)[matrix]
+    entry = _starts(widths)[line]
+    groups: dict[tuple[bytes, bytes, bytes], list[int]] = {}
+    spans = [np.stack([at[:-1], at[1:]], axis=1).tolist() for at in (matrix, line, entry)]
+    for row, ((a, b), (c, d), (e, f)) in enumerate(zip(*spans, strict=True)):
+        key = (sizes[a:b].tobytes(), widths[c:d].tobytes(), entries[e:f].tobytes())
+        groups.setdefault(key, []).append(row)
     for members in groups.values():
-        yield _kron(array.slice(members[0], 1)), np.array(members, dtype=np.intp)
+        (a, b), (c, d), (e, f) = (span[members[0]] for span in spans)
+        yield _kron(sizes[a:b], widths[c:d], entries[e:f]), np.array(members, dtype=np.intp)
+
+
+def alike(table: Array) -> Iterator[Rows]:
+    """Rows of a table, shape ``(rows, width)``, that are equal to one another.
+
+    >>> [list(rows) for rows in alike(np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 1.0]]))]
+    [[0, 2], [1]]
+    """
+    if (table == table[:1]).all():
+        yield slice(None)
+        return
+    groups: dict[bytes, list[int]] = {}
+    for row, values in enumerate(np.ascontiguousarray(table)):
+        groups.setdefault(values.tobytes(), []).append(row)
+    for members in groups.values():
+        yield np.array(members, dtype=np.intp)
+
+
+def among(rows: Rows, chosen: Rows) -> Rows:
+    """Which rows of a column are the chosen ones among some of its rows."""
+    if isinstance(rows, slice):
+        return chosen
+    found: NDArray[np.intp] = rows[chosen]
+    return found
+
+
+def parts(column: Column, names: Sequence[str], name: str) -> tuple[NDArray[np.intp], list[Arrow]]:
+    """A column of lists of structs as the lists' lengths and the structs' fields, flat.
+
+    A NULL among the structs is left out, as aggregates do.
+    """
+    lengths, values = _level(_combined(column))
+    if not isinstance(values, pa.StructArray):
+        raise KernelError(f"{name} must be lists of structs")
+    if values.null_count:
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        lengths = np.bincount(owner[there], minlength=len(lengths))
+        values = values.take(np.flatnonzero(there))
+    return lengths, [values.field(field) for field in names]
+
+
+def equal_lists(array: Arrow, name: str) -> Array:
+    """Lists of one length, shape ``(rows, length)``; that is one at the least."""
+    if not isinstance(array, pa.ListArray):
+        raise KernelError(f"{name} must be lists")
+    lengths, values = _ragged(array, name)
+    width = int(lengths[0])
+    if width == 0 or (lengths != width).any():
+        raise KernelError(f"{name} must be equally long lists, and not empty")
+    return values.reshape(-1, width)
 
 
 def scatter(pieces: list[tuple[Rows, NDArray[T]]], rows: int) -> NDArray[T]:
@@ -132,20 +196,19 @@ def scatter(pieces: list[tuple[Rows, NDArray[T]]], rows: int) -> NDArray[T]:
 
 def list_array(pieces: Pieces, rows: int) -> Lists:
     """Arrays ``(rows, length)``, of possibly different lengths, as a column of lists."""
+    if len(pieces) == 1 and isinstance(pieces[0][0], slice):
+        flat = pieces[0][1].ravel()
+        offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(pieces[0][1].shape[1])
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
     lengths = np.zeros(rows, dtype=np.int32)
     for chosen, values in pieces:
         lengths[chosen] = values.shape[1]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    if len(pieces) == 1 and isinstance(pieces[0][0], slice):
-        flat = pieces[0][1].ravel()
-    else:
-        flat = np.empty(offsets[-1])
-        for chosen, values in pieces:
-            starts = offsets[:-1][chosen]
-            flat[starts[:, None] + np.arange(values.shape[1])] = values
-    return pa.ListArray.from_arrays(
-        pa.array(offsets, type=pa.int32()), pa.array(flat, type=pa.float64())
-    )
+    offsets = _starts(lengths).astype(np.int32)
+    flat = np.empty(offsets[-1])
+    for chosen, values in pieces:
+        starts = offsets[:-1][chosen]
+        flat[starts[:, None] + np.arange(values.shape[1])] = values
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat))
 
 
 def nullable(values: Array) -> Arrow:
@@ -170,8 +233,12 @@ def _combined(column: Column) -> Lists:
 def _level(array: Lists) -> tuple[NDArray[np.intp], Arrow]:
     """Lengths of lists without NULL among them, and their elements one after another."""
     # As ``flatten`` does, without its detour through Arrow's compute functions.
-    offsets = array.offsets.to_numpy().astype(np.intp)
-    return np.diff(offsets), array.values.slice(offsets[0], offsets[-1] - offsets[0])
+    offsets = array.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    values = array.values
+    if first != 0 or last != len(values):
+        values = values.slice(first, last - first)
+    return np.subtract(offsets[1:], offsets[:-1], dtype=np.intp), values
 
 
 def _nested(array: Lists) -> tuple[NDArray[Any], ...]:
@@ -190,6 +257,8 @@ def _nested(array: Lists) -> tuple[NDArray[Any], ...]:
 
 def _is_constant(*levels: NDArray[Any]) -> bool:
     rows = len(levels[0])
+    if rows == 1:
+        return True
     for level in levels:
         if len(level) % rows:
             return False
@@ -200,12 +269,21 @@ def _is_constant(*levels: NDArray[Any]) -> bool:
     return True
 
 
-def _kron(row: Lists) -> Kron:
-    _, sizes, widths, entries = _nested(row)
+def _starts(lengths: NDArray[Any]) -> NDArray[np.intp]:
+    """Where each of so long stretches begins, and where the last one ends."""
+    starts = np.zeros(len(lengths) + 1, dtype=np.intp)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
+
+def _kron(sizes: NDArray[Any], widths: NDArray[Any], entries: NDArray[Any]) -> Kron:
+    """The transition matrix from rows a matrix, entries a row, and the entries."""
     key = (sizes.tobytes(), widths.tobytes(), entries.tobytes())
     found = _KNOWN.get(key)
     if found is None:
-        found = transition(row[0].as_py())
+        flat, starts = entries.tolist(), _starts(widths).tolist()
+        lines = iter([flat[a:b] for a, b in itertools.pairwise(starts)])
+        found = transition([list(itertools.islice(lines, size)) for size in sizes.tolist()])
         if len(_KNOWN) >= 64:
             _KNOWN.clear()
         _KNOWN[key] = found

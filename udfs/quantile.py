@@ -1,10 +1,14 @@
 """Quantiles of an ordered sensitive column, from its reconstructed distribution function.
 
-Let ``position[j]`` be the place of state j in the order of the column's values, or -1 where
-the query does not count the state (its condition is false there, or the value is NULL).
-With x the inverted states,
+The rows of a query may come in several parts that nobody shares: pieces of its condition,
+public values that change the order.  Let ``position[j]`` be the place of state j of a part in
+the order of all values, or -1 where the query does not count the state (its condition is
+false there, or the value is NULL).  With x the inverted states of the part,
 
     F(i) = sum of x[j] over 0 <= position[j] <= i,          N = F(last).
+
+Rows are perturbed independently, so F, N and the variances of ``F(i) - q N`` add up over
+parts, and so do the two sums that make effective rows: ``tally`` is one part, ``added`` all.
 
 An inverted distribution function need not rise, so a value is looked up in its monotone fit:
 the row of rank t lies at the first position where the fit reaches t, which is where the
@@ -33,8 +37,25 @@ from udfs.variance import published_floor
 
 Kind = Literal["disc", "cont"]
 
-# Groups are taken so many at a time that arrays over (groups, positions) stay small.
+# Rows and positions are taken so many at a time that no array is much larger.
 BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tallies:
+    """What quantiles need of parts, at every position; shapes ``(parts, positions)``.
+
+    ``total`` is F, ``excess`` is ``F - q N`` with its ``variance``, and ``second`` and
+    ``fourth`` are its ``variance.weights``.  ``certain``, shape ``(parts,)``, is a part in
+    which nothing was perturbed or sampled: it has no error, so these three are zero.
+    """
+
+    total: Array
+    excess: Array
+    variance: Array
+    second: Array
+    fourth: Array
+    certain: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,93 +76,202 @@ class Quantiles:
     known: NDArray[np.bool_]
 
 
-def quantile(
+def tally(
     sums: tuple[ArrayLike, ArrayLike, ArrayLike],
     positions: ArrayLike,
     q: float,
-    kind: str,
+    size: int,
     kron: Kron,
-    z: Critical,
-) -> Quantiles:
+) -> Tallies:
+    """One part of each of several groups: F, ``F - q N`` and the error of that.
+
+        F(i)      = sum of x[j] over 0 <= position[j] <= i,   x = products A^-1
+        excess(i) = F(i) - q N = sum_j x[j] g_i[j],           g_i = 1[0 <= position <= i]
+                                                                    - q 1[0 <= position]
+        variance, second and fourth: ``variance.variance`` and ``variance.weights`` of g_i
+
+    ``sums`` are products, squares and fourths as in ``variance``, shapes ``(parts, S)``;
+    ``positions``, shape ``(S,)``, are below ``size``, which is the same for parts that are
+    to be added up.  (reconstruction, 3)
+
+    >>> y = np.array([[3.0, 0.0, 2.0, 5.0]])
+    >>> part = tally((y, y, y), [0, 1, 3, -1], 0.5, 5, Kron([np.eye(4)]))
+    >>> part.total, part.excess, part.certain
+    (array([[3., 3., 3., 5., 5.]]), array([[0.5, 0.5, 0.5, 2.5, 2.5]]), array([ True]))
+    """
+    _check_share(q)
+    products, squares, fourths = (np.atleast_2d(kron.states(part)) for part in sums)
+    if not products.shape == squares.shape == fourths.shape:
+        raise KernelError("products, squares and fourths must be of as many rows")
+    place = _places(positions, size, kron.size)
+    used = np.unique(place[place >= 0])
+    # Which of the positions in use, counted from one, is the last at or below i.
+    reached = np.searchsorted(used, np.arange(size), side="right")
+    total = _distribution(products, place, kron)[:, reached]
+    # No rows, or none that count, add nothing for certain, whatever was perturbed.
+    certain = np.all((products == 0) & (squares == 0), axis=1) | (len(used) == 0)
+    if kron.is_identity:
+        certain |= np.all(products == squares, axis=1)
+    errors = np.zeros((3, len(products), len(used) + 1))
+    if not certain.all():
+        unsure = ~certain if certain.any() else slice(None)
+        rows = products[unsure], squares[unsure], fourths[unsure]
+        errors[:, unsure] = _errors(rows, place, used, q, kron)
+    spread, second, fourth = errors[:, :, reached]
+    return Tallies(total, total - q * total[:, -1:], spread, second, fourth, certain)
+
+
+def added(parts: Tallies, counts: ArrayLike) -> Tallies:
+    """Add up parts to groups: the first ``counts[0]`` are the first group's, and so on.
+
+        F = sum F_part,   variance = sum variance_part,   n_eff = (sum second)^2 / sum fourth
+
+    because rows of different parts are different rows.  Every group has a part.
+
+    >>> y = np.array([[3.0, 1.0], [0.0, 2.0]])
+    >>> added(tally((y, y, y), [1, 0], 0.5, 2, Kron([np.eye(2)])), [2]).total
+    array([[3., 6.]])
+    """
+    many = np.asarray(counts, dtype=np.intp)
+    if (many < 1).any() or many.sum() != len(parts.certain):
+        raise KernelError("every group must have a part and every part a group")
+    if len(many) == len(parts.certain):
+        return parts
+    starts = np.cumsum(many) - many
+    total, excess, variance, second, fourth = (
+        np.add.reduceat(part, starts, axis=0)
+        for part in (parts.total, parts.excess, parts.variance, parts.second, parts.fourth)
+    )
+    certain = np.logical_and.reduceat(parts.certain, starts)
+    return Tallies(total, excess, variance, second, fourth, certain)
+
+
+def quantile(tallies: Tallies, q: float, kind: str, z: Critical) -> Quantiles:
     """Quantile q of each group and Woodruff's interval for it.
 
-    ``sums`` are products, squares and fourths as in ``variance``, shapes ``(groups, S)``;
-    ``positions`` has shape ``(S,)``.  The interval is that of ``F(i) - q N`` with its own
-    variance and effective rows at every position, stretched to hold the estimate; where
-    nothing was perturbed or sampled it is the estimate itself.  (reconstruction, 3)
+    ``tallies`` are those of whole groups (``added``), made for the same q.  The interval is
+    that of ``F(i) - q N`` with its own variance and effective rows at every position,
+    stretched to hold the estimate and without the positions up to which there are no rows
+    for certain; where every part is certain it is the estimate itself.  (reconstruction, 3)
 
-    >>> exact = Kron([np.eye(4)])
     >>> y = np.array([[3.0, 0.0, 2.0, 5.0]])  # values 0 0 0 2 2 and five rows not counted
-    >>> found = quantile((y, y, y), [0, 1, 2, -1], 0.625, "cont", exact, 1.96)
+    >>> part = tally((y, y, y), [0, 1, 2, -1], 0.625, 3, Kron([np.eye(4)]))
+    >>> found = quantile(part, 0.625, "cont", 1.96)
     >>> found.lower, found.upper, found.fraction
     (array([0]), array([2]), array([0.5]))
     """
     if kind not in ("disc", "cont"):
         raise KernelError("the kind of a quantile is 'disc' or 'cont'")
+    _check_share(q)
+    distribution = _snapped(tallies.total)
+    total = distribution[:, -1]
+    off = np.abs(tallies.excess - (distribution - q * total[:, None])).max(axis=1, initial=0)
+    if (off > 1e-6 * np.maximum(1.0, np.abs(distribution).max(axis=1, initial=0))).any():
+        raise KernelError("the tallies of a quantile must be made for the same q")
+    known = total > 0
+    lower_rank, upper_rank, fraction = _ranks(q, np.where(known, total, 1.0), kind)
+    lower = _locate(distribution, lower_rank)
+    upper = np.maximum(lower, _locate(distribution, upper_rank))
+    inexact = tallies.fourth > 0
+    rows = np.where(inexact, tallies.second**2 / np.where(inexact, tallies.fourth, 1.0), np.inf)
+    found: Positions = woodruff_interval(tallies.excess, tallies.variance, rows, z)
+    nothing = (distribution == 0) & (tallies.second == 0)
+    first = np.logical_and.accumulate(nothing, axis=1).sum(axis=1)
+    exact = tallies.certain
+    return Quantiles(
+        lower,
+        upper,
+        fraction,
+        np.where(exact, lower, np.minimum(np.maximum(found.low, first), lower)),
+        np.where(exact, upper, np.maximum(found.high, upper)),
+        found.reliable | exact,
+        known,
+    )
+
+
+def _check_share(q: float) -> None:
     if not 0 <= q <= 1:
         raise KernelError("a quantile lies between 0 and 1")
-    products, squares, fourths = (np.atleast_2d(kron.states(part)) for part in sums)
-    below = _indicators(positions, kron.size)
-    critical = np.broadcast_to(np.asarray(z, dtype=np.float64), len(products))
-    size = max(1, BLOCK // max(below.shape))
-    functions = _Functions(below, q, kron)
-    parts = [
-        _block(
-            (products[i : i + size], squares[i : i + size], fourths[i : i + size]),
-            functions,
-            kind,
-            critical[i : i + size],
-        )
-        for i in range(0, max(1, len(products)), size)
-    ]
-    joined = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in Quantiles.__dataclass_fields__
-    )
-    return Quantiles(*joined)
 
 
-def _indicators(positions: ArrayLike, states: int) -> Array:
-    """``1[0 <= position[j] <= i]``, shape ``(last + 1, S)``; one position at the least."""
+def _places(positions: ArrayLike, size: int, states: int) -> NDArray[np.intp]:
     place = numbers(positions, "positions")
     if place.shape != (states,):
         raise KernelError(f"positions must name one for each of the {states} states")
-    if not ((place >= -1) & (place < 2**31) & (place == np.floor(place))).all():
+    if not 1 <= size < 2**31:
+        raise KernelError("there must be at least one position")
+    if not ((place >= -1) & (place == np.floor(place))).all():
         raise KernelError("a position is a whole number from 0 on, or -1")
-    last = max(0, int(place.max(initial=0)))
-    if last >= max(1, states):
-        raise KernelError("positions must not be higher than there are states")
-    return ((place >= 0) & (place <= np.arange(last + 1)[:, None])).astype(np.float64)
+    if (place >= size).any():
+        raise KernelError("a position must be below the number of positions")
+    return place.astype(np.intp)
+
+
+def _distribution(products: Array, place: NDArray[np.intp], kron: Kron) -> Array:
+    """F after nothing and after each position in use, shape ``(parts, used + 1)``."""
+    order = np.argsort(place, kind="stable")
+    order = order[place[order] >= 0]
+    states = products if kron.is_identity else invert(products, kron)
+    running = np.zeros((len(products), len(order) + 1))
+    np.cumsum(states[:, order], axis=1, out=running[:, 1:])
+    # The last state at each position has seen all of it.
+    last = np.flatnonzero(np.diff(place[order], append=-1))
+    return _snapped(running[:, np.concatenate([[0], last + 1])])
+
+
+def _errors(
+    sums: tuple[Array, Array, Array],
+    place: NDArray[np.intp],
+    used: NDArray[np.intp],
+    q: float,
+    kron: Kron,
+) -> Array:
+    """Variance, second and fourth before and at each position in use, ``(3, parts, used + 1)``."""
+    ends = np.concatenate([[-1], used])
+    parts = len(sums[0])
+    found = np.empty((3, parts, len(ends)))
+    wide = max(1, BLOCK // kron.size)
+    for i in range(0, len(ends), wide):
+        functions = _Functions(place, ends[i : i + wide], q, kron)
+        long = max(1, BLOCK // max(kron.size, functions.count))
+        for j in range(0, parts, long):
+            products, squares, fourths = (part[j : j + long] for part in sums)
+            block = found[:, j : j + long, i : i + wide]
+            block[0] = functions.variances(products, squares)
+            block[1:] = functions.weights(squares, fourths)
+    return found
 
 
 class _Functions:
-    """What is needed of ``g_i = 1[position <= i] - q 1[counted]`` at every position i.
+    """What is needed of ``g_i = 1[0 <= position <= i] - q 1[counted]`` at some positions i.
 
-    ``powers[k]``, shape ``(S, last + 1)``, is K^k with K = A^-1 g less a constant for each i,
-    which moves no effective rows and keeps the digits that powers of K would lose.
+    ``powers[k]``, shape ``(S, positions)``, is K^k with K = A^-1 g less a constant for each i,
+    which moves no weight and keeps the digits that powers of K would lose.
     """
 
-    def __init__(self, below: Array, q: float, kron: Kron) -> None:
-        function = below - q * below[-1]
-        inverted = invert_function(function, kron)
-        self.q, self.kron = q, kron
-        self.below = below
+    def __init__(
+        self, place: NDArray[np.intp], ends: NDArray[np.intp], q: float, kron: Kron
+    ) -> None:
+        counted = place >= 0
+        function = (counted & (place <= ends[:, None])) - q * counted
+        # A constant stays one: told here, it leaves no rounding behind.
+        flat = np.all(function == function[:, :1], axis=1, keepdims=True)
+        inverted = np.where(flat, function, invert_function(function, kron))
+        self.count = len(ends)
         self.seconds = inverted**2
-        self.expected = invert_function(function**2, kron)
+        self.expected = np.where(flat, function**2, invert_function(function**2, kron))
         self.floor = published_floor(kron)
-        centred = inverted - inverted.mean(axis=1, keepdims=True)
-        scale = np.abs(inverted).max(axis=1, keepdims=True)
-        # What is left of a constant is rounding.
-        flat = np.abs(centred).max(axis=1, keepdims=True) <= 1e-12 * scale
-        self.powers: Array = np.where(flat, 0.0, centred).T ** np.arange(5.0)[:, None, None]
+        centred = np.where(flat, 0.0, inverted - inverted.mean(axis=1, keepdims=True)).T
+        self.powers: Array = np.stack([np.ones_like(centred), centred, *[centred] * 3])
+        np.cumprod(self.powers, axis=0, out=self.powers)
 
     def variances(self, products: Array, squares: Array) -> Array:
-        """``variance.variance`` at every position, shape ``(groups, last + 1)``."""
+        """``variance.variance`` at every position, shape ``(parts, positions)``."""
         spread: Array = squares @ self.seconds.T - products @ self.expected.T
         return spread
 
-    def effective_rows(self, squares: Array, fourths: Array) -> Array:
-        """``variance.effective_rows`` at every position, by matrix products.
+    def weights(self, squares: Array, fourths: Array) -> tuple[Array, Array]:
+        """``variance.weights`` at every position, by matrix products.
 
         sum s (K - c)^2 = sum s K^2 - 2 c sum s K + c^2 sum s,  and so on to the fourth
         """
@@ -152,11 +282,7 @@ class _Functions:
         second = np.maximum(squares, self.floor * all_squares)
         fourth = np.maximum(fourths, self.floor * all_fourths)
         fourth = np.maximum(fourth, (all_fourths / divisor) ** 2)
-        above = _central(second, centre, self.powers[:3])
-        under = _central(fourth, centre, self.powers)
-        exact = np.where(all_squares > 0, np.inf, 0.0)
-        rows: Array = np.where(under > 0, above**2 / np.where(under > 0, under, 1.0), exact)
-        return rows
+        return _central(second, centre, self.powers[:3]), _central(fourth, centre, self.powers)
 
 
 def _central(weights: Array, centre: Array, powers: Array) -> Array:
@@ -170,37 +296,6 @@ def _central(weights: Array, centre: Array, powers: Array) -> Array:
         # Coefficient of (-c)^(top - k), the highest power of c first.
         total = total * -centre + math.comb(top, k) * moments[:, k]
     return np.maximum(total, 0.0)
-
-
-def _block(
-    sums: tuple[Array, Array, Array], functions: _Functions, kind: str, z: Array
-) -> Quantiles:
-    products, squares, fourths = sums
-    q = functions.q
-    distribution = _snapped(invert(products, functions.kron) @ functions.below.T)
-    total = distribution[:, -1]
-    known = total > 0
-    rows = np.where(known, total, 1.0)
-    lower_rank, upper_rank, fraction = _ranks(q, rows, kind)
-    lower = _locate(distribution, lower_rank)
-    upper = np.maximum(lower, _locate(distribution, upper_rank))
-    found: Positions = woodruff_interval(
-        distribution - q * total[:, None],
-        functions.variances(products, squares),
-        functions.effective_rows(squares, fourths),
-        z,
-    )
-    # Nothing perturbed and nothing sampled: the published rows are the original ones.
-    exact = np.all(products == squares, axis=1) & functions.kron.is_identity
-    return Quantiles(
-        lower,
-        upper,
-        fraction,
-        np.where(exact, lower, np.minimum(found.low, lower)),
-        np.where(exact, upper, np.maximum(found.high, upper)),
-        found.reliable | exact,
-        known,
-    )
 
 
 def _snapped(distribution: Array) -> Array:

@@ -28,6 +28,7 @@ from functools import cache
 
 import duckdb
 from duckdb.func import PythonUDFType
+from duckdb.sqltypes import DuckDBPyType
 
 from udfs.errors import KernelError
 from udfs.functions import FUNCTIONS, Function
@@ -104,14 +105,25 @@ def _create(connection: duckdb.DuckDBPyConnection, function: Function) -> None:
     connection.create_function(
         function.name,
         _CALLS[function.name],
-        list(function.parameters.values()),
-        function.returns,
+        [_type(connection, kind) for kind in function.parameters.values()],
+        _type(connection, function.returns),
         type=PythonUDFType.ARROW,
     )
 
 
+def _type(connection: duckdb.DuckDBPyConnection, kind: str) -> DuckDBPyType:
+    """A type as DuckDB's own object: to read its name is most of a registration."""
+    if kind not in _TYPES:
+        _TYPES[kind] = connection.dtype(kind)
+    return _TYPES[kind]
+
+
+_TYPES: dict[str, DuckDBPyType] = {}
+
+
 @atexit.register
 def _close_all() -> None:
+    _TYPES.clear()
     for connection in list(_REGISTERED):
         with contextlib.suppress(duckdb.Error):
             connection.interrupt()

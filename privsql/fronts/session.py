@@ -1,9 +1,9 @@
 """The session: the one path that a query takes, whoever asks.
 
-    text ── parse ──> statement ── compile ──> blocks and the SQL around them
-         ── plan ───> scan and reconstruction of each block
-         ── engine ─> the scan's result, materialised
-         ── memory ─> estimates, error bars, the rest of the query ──> Outcome
+text ── parse ──> statement ── compile ──> blocks and the SQL around them
+     ── plan ───> scan and reconstruction of each block
+     ── engine ─> the scan's result, materialised
+     ── memory ─> estimates, error bars, the rest of the query ──> Outcome
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Settings:
         if short == "estimator":
             if value not in ESTIMATORS:
                 raise ProgrammingError(
-                    f"privsql.estimator cannot be {value!r}", hint=f"choose one of {', '.join(ESTIMATORS)}"
+                    f"privsql.estimator cannot be {value!r}",
+                    hint=f"choose one of {', '.join(ESTIMATORS)}",
                 )
             return replace(self, estimator=str(value))
         if short == "confidence_level":
@@ -99,7 +100,10 @@ class Session:
                 c.name: Sensitive(c.name, c.type, c.mechanism, c.domain, c.channel)
                 for c in manifest.sensitive
             },
-            {name: tuple((f.name, str(f.type)) for f in t.schema) for name, t in self._tables.items()},
+            {
+                name: tuple((f.name, str(f.type)) for f in t.schema)
+                for name, t in self._tables.items()
+            },
             weighted=manifest.weighted,
             multiplicity=manifest.multiplicity,
             grouped=manifest.grouped,
@@ -219,7 +223,9 @@ class Session:
             short = our_function(node)
             if short is None or not node.expressions:
                 continue
-            cast = exp.cast(node.expressions[0].copy(), "BOOLEAN" if short == "reliable" else "DOUBLE")
+            cast = exp.cast(
+                node.expressions[0].copy(), "BOOLEAN" if short == "reliable" else "DOUBLE"
+            )
             if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
                 cast = exp.alias_(cast, node.sql("duckdb").lower(), quoted=True)
             node.replace(cast)
@@ -265,7 +271,9 @@ class Session:
         columns = tuple(
             ResultColumn(
                 names[i],
-                "DOUBLE" if pa.types.is_floating(visible.schema.field(i).type) and out.estimate else described[i][1],
+                "DOUBLE"
+                if pa.types.is_floating(visible.schema.field(i).type) and out.estimate
+                else described[i][1],
                 out.estimate,
             )
             for i, out in enumerate(outs)
@@ -299,7 +307,9 @@ class Session:
     ) -> Outcome:
         raise NotImplementedError
 
-    def explain(self, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> str:
+    def explain(
+        self, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
+    ) -> str:
         """The plan of a query in words."""
         raise NotImplementedError
 

@@ -30,7 +30,8 @@ SPARSE = 5.0
 # All pairs of more values than this are not tested: time and memory grow as its square.
 VALUES_LIMIT = 4096
 
-# Nor are more counts than this, over all pairs: some seconds, and ten where bins are half full.
+# Nor are more counts than this, over all pairs: two seconds where all bins are full, and five
+# where every pair has other sparse ones.
 WORK_LIMIT = 1 << 29
 
 # Counts compared in one go, so that intermediate results stay in the cache.
@@ -197,10 +198,10 @@ def _shares(o: Array, counts: Array, bins: NDArray[np.intp]) -> Array:
     """``sum_j o_j^2 / (o_j + o'_j)`` over some bins, none of which may be empty in o."""
     total = np.zeros(counts.shape[1])
     for rows in _blocks(bins, counts.shape[1]):
-        if len(bins) == len(o):  # all of them: as they lie, without a copy
-            rows = slice(rows[0], rows[-1] + 1)
-        here = o[rows]
-        sums = here[:, None] + counts[rows]
+        # All of them lie side by side and need no copy.
+        taken = slice(rows[0], rows[-1] + 1) if len(bins) == len(o) else rows
+        here = o[taken]
+        sums = here[:, None] + counts[taken]
         total += (here * here) @ np.reciprocal(sums, out=sums)
     return total
 

@@ -25,7 +25,7 @@ from privsql.publish.report import Notes
 from privsql.publish.resolve import Column
 from privsql.publish.rows import codes_of
 from privsql.publish.source import Source, readable
-from privsql.release.names import GROUP, ROWS, TUPLES, values_table
+from privsql.release.names import GROUP, ROWS, TUPLES, quoted, values_table
 from privsql.release.spec import Spec
 
 Counts = NDArray[np.float64]
@@ -33,6 +33,9 @@ Counts = NDArray[np.float64]
 # With so few distinct public tuples their table tells the group of a cell at once; with more
 # of them rows carry the number of their group.
 SMALL = 100_000
+
+# Public columns that are named in a line of the report.
+NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,9 @@ def group_rows(
         con.from_arrow(one).create(TUPLES)
         return Grouping((), 1, False, False)
     staged = con.table("staged")
-    keys = [ColumnExpression(name) for name in names]
-    counted = staged.aggregate([*keys, FunctionExpression("count").alias(ROWS)]).sort(*keys)
+    # As text: each expression would be held against the names of all columns.
+    keys = ", ".join(map(quoted, names))
+    counted = staged.aggregate(f"{keys}, count(*) AS {ROWS}", keys).order(keys)
     with exactly(con):
         tuples = counted.to_arrow_table()
     encoded = [_encoded(name, tuples.column(name)) for name in names]
@@ -89,9 +93,8 @@ def group_rows(
             df="m" if spec.groups.df == "m" else "m-1",
             minimum=spec.groups.minimum,
         )
-    for warning in merging.warnings:
-        notes.warn(warning)
     numbers = personal_groups(codes, merging)
+    _tell(notes, spec, columns, merging, int(numbers.max()) + 1)
     with_groups = tuples.append_column(GROUP, pa.array(numbers, pa.uint32()))
     con.from_arrow(with_groups).create(TUPLES)
     for name, each, labels in zip(names, encoded, merging.labels, strict=True):
@@ -103,6 +106,37 @@ def group_rows(
         con.from_arrow(listed).sort(ColumnExpression("value")).create(values_table(name))
     stored = tuples.num_rows > SMALL
     return Grouping(tuple(names), int(numbers.max()) + 1, merging.fell_back, stored)
+
+
+def _tell(
+    notes: Notes, spec: Spec, columns: Sequence[Column], merging: Merging, groups: int
+) -> None:
+    """Say what became of the public values, and why, where it was not what was asked for."""
+    for warning in merging.warnings:
+        notes.warn(warning)
+    sizes = [
+        f"{name} {len(labels):,}" + (f" -> {size:,}" if size < len(labels) else "")
+        for name, labels, size in zip(merging.columns, merging.labels, merging.sizes, strict=True)
+    ]
+    shown = ", ".join(sizes[:NAMED]) + (", ..." if len(sizes) > NAMED else "")
+    asked = "" if spec.groups.merge == "none" else f", merged by {spec.groups.source} values"
+    if merging.fell_back:
+        asked = ", not merged (see the warning)"
+    notes.say(f"personal groups: {groups:,}{asked}; public values: {shown}")
+    # Of mechanisms that have one.
+    kept = [c.spec.retention for c in columns if c.spec.retention is not None]
+    if merging.fell_back and spec.groups.source == "published" and kept:
+        # Perturbation shrinks a difference of distributions to p times itself, and a statistic
+        # of its square grows with the rows.
+        notes.warn(
+            "groups were compared by published values, in which differences are weaker: at"
+            f" retention {min(kept):.3g} the test sees about as much as it would in"
+            f" {min(kept) ** 2:.2g} of the rows unperturbed. Values that it cannot tell apart"
+            " would all be one group, so every public value stays on its own instead; another"
+            " publication with other draws may come out merged. A higher retention, coarser"
+            ' public values or a minimum count help; [groups] from = "raw" compares raw values,'
+            " and costs the release its epsilon"
+        )
 
 
 def marked(
@@ -184,13 +218,8 @@ def _table(
 ) -> Counts:
     """How often each value of a public column comes with each value of a sensitive one."""
     with readable(), exactly(con):
-        found = relation.aggregate(
-            [
-                ColumnExpression(name),
-                ColumnExpression(column.name),
-                FunctionExpression("count").alias(ROWS),
-            ]
-        ).to_arrow_table()
+        by = f"{quoted(name)}, {quoted(column.name)}"
+        found = relation.aggregate(f"{by}, count(*) AS {ROWS}", by).to_arrow_table()
     public: Any = _one_zero(stored(found.column(0).combine_chunks()))
     if pa.types.is_dictionary(public.type):  # an ENUM of the source, published as text
         public = public.dictionary_decode()

@@ -253,22 +253,20 @@ def _write(
     weighted: bool,
 ) -> bool:
     """Write the published table in the order of its content; say whether equal rows are one."""
-    shown = [ColumnExpression(name) for name in names]
-    hidden = [GROUP] * grouping.stored + [WEIGHT] * weighted
-    content = [*shown, *(ColumnExpression(name) for name in hidden)]
+    # As text: each expression would be held against the names of all columns.
+    shown = ", ".join(map(quoted, names))
+    content = ", ".join([shown, *[GROUP] * grouping.stored, *[WEIGHT] * weighted])
     staged = con.table("staged")
     if grouping.stored and GROUP not in staged.columns:
         staged = marked(con, grouping.columns)
-    staged = staged.select(*content)
     rows = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
     # The group follows from public columns, so it is no part of what makes rows differ.
     distinct = _about_distinct(con.table("staged"), shown)
     if 2 * distinct <= rows:
-        count = FunctionExpression("count").alias(MULTIPLICITY)
-        grouped = staged.aggregate([*content, count])
-        _create(con, table, grouped.sort(*shown))
+        grouped = staged.aggregate(f"{content}, count(*) AS {MULTIPLICITY}", content)
+        _create(con, table, grouped.order(shown))
         return True
-    _create(con, table, staged.sort(*shown))
+    _create(con, table, staged.project(content).order(shown))
     return False
 
 
@@ -277,10 +275,9 @@ def _create(con: duckdb.DuckDBPyConnection, table: str, relation: duckdb.DuckDBP
     con.execute(f"CREATE TABLE release.main.{quoted(table)} AS {relation.sql_query()}")
 
 
-def _about_distinct(relation: duckdb.DuckDBPyRelation, content: Sequence[duckdb.Expression]) -> int:
+def _about_distinct(relation: duckdb.DuckDBPyRelation, content: str) -> int:
     """About how many rows differ; a sketch is enough to choose how to store them."""
-    row = FunctionExpression("hash", FunctionExpression("row", *content))
-    sketch = relation.aggregate([FunctionExpression("approx_count_distinct", row)])
+    sketch = relation.aggregate(f"approx_count_distinct(hash(row({content})))")
     return int(sketch.fetchall()[0][0])
 
 

@@ -87,14 +87,11 @@ class Local:
             # Whoever gets the batch must not read anything off the order of its rows.
             mixed = self.mixing.permutation(batch.num_rows)
             # As the source writes them: some types are known by the metadata of their field only.
-            known = list(batch.schema)[: len(self.public)]
             fields = [
-                field if field.type == array.type else pa.field(field.name, array.type)
-                for field, array in zip(known, arrays, strict=False)
-            ]
-            fields += [
-                pa.field(name, array.type)
-                for (name, _, _), array in zip(self.sensitive, arrays[len(known) :], strict=True)
+                (batch.schema.field(i) if i < len(self.public) else pa.field(name, array.type))
+                .with_name(name)
+                .with_type(array.type)
+                for i, (name, array) in enumerate(zip(self.names, arrays, strict=True))
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)).take(mixed)
 

@@ -124,7 +124,7 @@ def published_batches(
                 _check_type(column, raw.type)
             arrays.append(restored(column.domain.decode(codes), raw.type))
         # As the source writes them: some types are known by the metadata of their field only.
-        fields = [batch.schema.field(name) for name in public]
+        fields = [batch.schema.field(i).with_name(name) for i, name in enumerate(public)]
         fields += [
             pa.field(c.name, a.type) for c, a in zip(columns, arrays[len(public) :], strict=True)
         ]

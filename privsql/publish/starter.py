@@ -91,6 +91,7 @@ def starter(source: str) -> str:
             "",
             "[groups]",
             'merge = "chi2"                          # or "none"',
+            'from  = "published"                     # "raw" tells values apart better, no epsilon',
             "",
             "[policy]",
             'personal_groups = "refuse"              # refuse | flag | allow',

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.pieces import Branch, Piece, Separator, counting, pieces_of, times, within
-from privsql.sql.tree import Unsupported, bare, column, name_of, number, wrapped
+from privsql.sql.tree import Unsupported, column, name_of, number, wrapped
 
 # Names of DuckDB that mean the same.
 SAME = {
@@ -68,7 +68,9 @@ def read_call(node: exp.Expression) -> Call:
             raise Unsupported("a quantile in descending order", hint="ask for 1 - q instead")
         return Call(_name(inner.this), (order.this, quantile), condition, False, node)
     name = _name(inner)
-    if name in ("quantile_cont", "quantile_disc") and isinstance(inner.args.get("expression"), exp.Order):
+    if name in ("quantile_cont", "quantile_disc") and isinstance(
+        inner.args.get("expression"), exp.Order
+    ):
         order = inner.args["expression"]
         if order.expressions[0].args.get("desc"):
             raise Unsupported("a quantile in descending order", hint="ask for 1 - q instead")
@@ -105,7 +107,8 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
     if call.filter is not None:
         rows = within(rows, separator.condition(call.filter))
     if call.name == "count_if":
-        return [counting(within(rows, separator.condition(call.arguments[0])))]
+        known = within(separator.value(call.arguments[0]), rows)
+        return [counting(within(rows, separator.condition(call.arguments[0]))), counting(known)]
     if call.name == "count":
         if not call.arguments or isinstance(call.arguments[0], exp.Star):
             return [counting(rows)]
@@ -144,95 +147,110 @@ Pair = Callable[[int, int], exp.Expression]
 
 @dataclass(frozen=True)
 class Formula:
-    """The aggregate's value over its bases, and the smooth form for its error."""
+    """An aggregate over its bases.
+
+    ``levels`` are intermediate results by name, each level over bases and earlier levels;
+    ``value`` is the aggregate, ``smooth`` the form whose derivatives carry its error.
+    """
 
     value: exp.Expression
     smooth: exp.Expression
+    levels: tuple[dict[str, exp.Expression], ...] = ()
 
 
-def formula(name: str, b: Cell, v: Pair) -> Formula:
-    """The formula of an aggregate; ``b(i)`` is its i-th base, ``v(i, j)`` their covariance."""
+def formula(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
+    """The formula of an aggregate; ``b(i)`` is its i-th base, ``v(i, j)`` their covariance.
+
+    Intermediate results are called ``<prefix>_...``.
+    """
     if name in ("count", "count_if"):
-        return Formula(b(0), b(0))
+        # DuckDB's COUNT_IF of nothing is NULL, as it is a sum.
+        return Formula(b(0) if name == "count" else _unless_zero(b(1), b(0)), b(0))
     if name == "sum":
         return Formula(_unless_zero(b(1), b(0)), b(0))
     if name == "avg":
         return Formula(_over(b(0), b(1)), _over(b(0), b(1)))
     if name in ("covar_pop", "covar_samp", "corr"):
-        return _pairwise(name, b, v)
+        return _pairwise(name, b, v, prefix)
     n = b(2)
-    mean = _over(b(1), n)
-    plain = exp.Sub(this=_over(b(0), n), expression=_paren(exp.Mul(this=mean, expression=mean.copy())))
-    extra = _mean_variance(b(1), n, v(1, 1), v(1, 2), v(2, 2))
-    debiased = _positive(exp.Add(this=_paren(plain.copy()), expression=extra), _over(b(0), n))
-    value, smooth = debiased, _paren(plain)
+    mean, plain = column(f"{prefix}_m"), column(f"{prefix}_w")
+    levels = (
+        {mean.name: _over(b(1), n)},
+        {plain.name: _minus_square(_over(b(0), n), mean, mean)},
+    )
+    value: exp.Expression = _positive(
+        exp.Add(
+            this=plain, expression=_covariance(mean, mean, n, v(1, 1), v(1, 2), v(1, 2), v(2, 2))
+        ),
+        _over(b(0), n),
+    )
+    smooth: exp.Expression = plain
     if name.endswith("samp"):
         value, smooth = _bessel(value, n), _bessel(smooth, n)
     if name.startswith("stddev"):
         value, smooth = exp.Sqrt(this=value), exp.Sqrt(this=smooth)
-    return Formula(value, smooth)
+    return Formula(value, smooth, levels)
 
 
-def _pairwise(name: str, b: Cell, v: Pair) -> Formula:
+def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
     n = b(3)
-    mean_x, mean_y = _over(b(1), n), _over(b(2), n)
-    plain = _paren(exp.Sub(this=_over(b(0), n), expression=_paren(exp.Mul(this=mean_x, expression=mean_y))))
-    extra = _mean_covariance(b(1), b(2), n, v(1, 2), v(1, 3), v(2, 3), v(3, 3))
-    value, smooth = _paren(exp.Add(this=plain.copy(), expression=extra)), plain
+    x, y = column(f"{prefix}_x"), column(f"{prefix}_y")
+    both, xx, yy = (column(f"{prefix}_{part}") for part in ("c", "xx", "yy"))
+    means = {x.name: _over(b(1), n), y.name: _over(b(2), n)}
+    spreads = {both.name: _minus_square(_over(b(0), n), x, y)}
+    if name == "corr":
+        spreads[xx.name] = _minus_square(_over(b(4), n), x, x)
+        spreads[yy.name] = _minus_square(_over(b(5), n), y, y)
+    extra = _covariance(x, y, n, v(1, 2), v(1, 3), v(2, 3), v(3, 3))
+    value, smooth = _paren(exp.Add(this=both, expression=extra)), both
     if name == "covar_samp":
-        return Formula(_bessel(value, n), _bessel(smooth, n))
+        return Formula(_bessel(value, n), _bessel(smooth, n), (means, spreads))
     if name == "covar_pop":
-        return Formula(_unless_zero(n, value), smooth)
-    spread = [
-        _paren(
-            exp.Sub(
-                this=_over(b(square), n),
-                expression=_paren(exp.Mul(this=_over(b(mean), n), expression=_over(b(mean), n))),
-            )
-        )
-        for square, mean in ((4, 1), (5, 2))
-    ]
+        return Formula(_unless_zero(n, value), smooth, (means, spreads))
     honest = [
         _positive(
-            exp.Add(this=part.copy(), expression=_mean_variance(b(i), n, v(i, i), v(i, 3), v(3, 3))),
+            exp.Add(this=part, expression=_covariance(m, m, n, v(i, i), v(i, 3), v(i, 3), v(3, 3))),
             _over(b(square), n),
         )
-        for part, i, square in zip(spread, (1, 2), (4, 5), strict=True)
+        for part, m, i, square in ((xx, x, 1, 4), (yy, y, 2, 5))
     ]
     return Formula(
         _over(value, exp.Sqrt(this=exp.Mul(this=honest[0], expression=honest[1]))),
-        _over(smooth, exp.Sqrt(this=exp.Mul(this=spread[0], expression=spread[1]))),
+        _over(smooth, exp.Sqrt(this=exp.Mul(this=xx, expression=yy))),
+        (means, spreads),
     )
 
 
-def _mean_variance(
-    s: exp.Expression, n: exp.Expression, ss: exp.Expression, sn: exp.Expression, nn: exp.Expression
-) -> exp.Expression:
-    """``Var(s/n) = (Var s - 2 m Cov(s, n) + m^2 Var n) / n^2`` with m = s/n."""
-    return _mean_covariance(s, s, n, ss, sn, sn, nn)
+def _minus_square(mean: exp.Expression, one: exp.Expression, two: exp.Expression) -> exp.Expression:
+    return exp.Sub(this=mean, expression=_paren(exp.Mul(this=one.copy(), expression=two.copy())))
 
 
-def _mean_covariance(
-    s: exp.Expression,
-    u: exp.Expression,
+def _covariance(
+    m: exp.Expression,
+    k: exp.Expression,
     n: exp.Expression,
     su: exp.Expression,
     sn: exp.Expression,
     un: exp.Expression,
     nn: exp.Expression,
 ) -> exp.Expression:
-    """``Cov(s/n, u/n) = (Cov(s,u) - m Cov(u,n) - k Cov(s,n) + m k Var n) / n^2``."""
-    m, k = _over(s, n), _over(u, n)
+    """``Cov(s/n, u/n) = (Cov(s,u) - m Cov(u,n) - k Cov(s,n) + m k Var n) / n^2``.
+
+    with m = s/n and k = u/n.
+    """
+
+    def product(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+        return _paren(exp.Mul(this=one.copy(), expression=two.copy()))
+
     inner = exp.Add(
         this=_paren(
             exp.Sub(
-                this=_paren(exp.Sub(this=su, expression=_paren(exp.Mul(this=m, expression=un)))),
-                expression=_paren(exp.Mul(this=k, expression=sn)),
+                this=_paren(exp.Sub(this=su, expression=product(m, un))), expression=product(k, sn)
             )
         ),
-        expression=_paren(exp.Mul(this=_paren(exp.Mul(this=m.copy(), expression=k.copy())), expression=nn)),
+        expression=product(product(m, k), nn),
     )
-    return _over(_paren(inner), _paren(exp.Mul(this=n.copy(), expression=n.copy())))
+    return _over(_paren(inner), product(n, n))
 
 
 def _paren(node: exp.Expression) -> exp.Expression:
@@ -270,8 +288,3 @@ def _bessel(node: exp.Expression, n: exp.Expression) -> exp.Expression:
         ),
     )
     return exp.Case(ifs=[more])
-
-
-def base_column(i: int) -> exp.Column:
-    """The column of the i-th base in the table of estimates."""
-    return column(f"b{i}")

@@ -15,9 +15,15 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.calculus import NotSmooth, add, depends, derivative, is_zero, multiply
-from privsql.sql.reconstruct import call, deviation, wald
-from privsql.sql.tree import bare, column, number, wrapped
+from privsql.sql.calculus import NotSmooth, add, by, depends, derivative, is_zero, multiply
+from privsql.sql.writing import call, deviation, field, wald
+from privsql.sql.tree import (
+    bare,
+    cast,
+    column,
+    number,
+    wrapped,
+)
 
 FIELDS = ("stderr", "low", "high", "reliable")
 
@@ -40,8 +46,8 @@ class Bars:
 
 def none() -> Bars:
     """No error is to be had."""
-    nothing = exp.cast(exp.Null(), "DOUBLE")
-    return Bars(nothing, nothing.copy(), nothing.copy(), exp.cast(exp.Null(), "BOOLEAN"), known=False)
+    nothing = cast(exp.Null(), "DOUBLE")
+    return Bars(nothing, nothing.copy(), nothing.copy(), cast(exp.Null(), "BOOLEAN"), known=False)
 
 
 def exact(node: exp.Expression) -> Bars:
@@ -71,7 +77,7 @@ def bars_of(
     if isinstance(node, exp.Column):
         return own(node.name)
     try:
-        slopes = {name: derivative(node, name) for name in used}
+        slopes = {name: derivative(node, by(name)) for name in used}
         if any(_inside_query(node, name) for name in used):
             raise NotSmooth
     except NotSmooth:
@@ -92,10 +98,7 @@ def bars_of(
     ratio = _ratio(node, used, covariance)
     if ratio is not None:
         struct = call("privsql_fieller_interval", *ratio, rows, column("z"))
-        low, high, good = (
-            exp.Dot(this=exp.Paren(this=struct.copy()), expression=exp.to_identifier(part))
-            for part in ("low", "high", "reliable")
-        )
+        low, high, good = (field(struct, part) for part in ("low", "high", "reliable"))
         return _unless_certain(node, Bars(spread, low, high, good))
     return _unless_certain(node, Bars(spread, *wald(node, spread, rows)))
 
@@ -111,7 +114,9 @@ def _unless_certain(node: exp.Expression, bars: Bars) -> Bars:
 
 def _inside_query(node: exp.Expression, name: str) -> bool:
     return any(
-        each.name == name for query in node.find_all(exp.Query) for each in query.find_all(exp.Column)
+        each.name == name
+        for query in node.find_all(exp.Query)
+        for each in query.find_all(exp.Column)
     )
 
 
@@ -163,7 +168,7 @@ def _ratio(
     top, bottom = node.this, node.expression
     slopes = []
     for part in (top, bottom):
-        found = {name: derivative(part, name) for name in used if depends(part, name)}
+        found = {name: derivative(part, by(name)) for name in used if depends(part, name)}
         if any(depends(slope, name) for slope in found.values() for name in used):
             return None
         slopes.append(found)
@@ -172,5 +177,5 @@ def _ratio(
         variance = _variance(slopes[one], slopes[two], covariance)
         if variance is None:
             return None
-        parts.append(exp.cast(wrapped(variance), "DOUBLE"))
-    return [exp.cast(wrapped(top), "DOUBLE"), exp.cast(wrapped(bottom), "DOUBLE"), *parts]
+        parts.append(cast(wrapped(variance), "DOUBLE"))
+    return [cast(wrapped(top), "DOUBLE"), cast(wrapped(bottom), "DOUBLE"), *parts]

@@ -141,7 +141,9 @@ class Builder:
     def build(self, select: exp.Select) -> Leaf:
         """Take the SELECT apart."""
         self._refuse_clauses(select)
-        aliases = {p.alias.casefold(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
+        aliases = {
+            p.alias.casefold(): p.this for p in select.expressions if isinstance(p, exp.Alias)
+        }
         where = list(self._rows.where)
         if condition := select.args.get("where"):
             where += conjuncts(canonical(condition.this, self._rows, aliases))
@@ -151,9 +153,7 @@ class Builder:
             self._refuse_nodes(node)
         for join in self._rows.joins:
             if self._joins[join.alias] and join.kind == "INNER":
-                where.append(
-                    exp.Not(this=exp.Is(this=join.on[0][1].copy(), expression=exp.Null()))
-                )
+                where.append(exp.Not(this=exp.Is(this=join.on[0][1].copy(), expression=exp.Null())))
         guards = tuple(node for node in where if not self.sensitive(node))
         branches = [Branch()]
         for node in where:
@@ -186,7 +186,8 @@ class Builder:
             self._joins,
         )
         names = tuple(
-            p.alias_or_name if isinstance(p, exp.Alias | exp.Column) else "" for p in select.expressions
+            p.alias_or_name if isinstance(p, exp.Alias | exp.Column) else ""
+            for p in select.expressions
         )
         return Leaf(block, rest, names)
 
@@ -195,7 +196,16 @@ class Builder:
         return frozenset().union(*(self.sensitive(node) for node in nodes))
 
     def _refuse_clauses(self, select: exp.Select) -> None:
-        for clause in ("sample", "pivots", "match", "laterals", "connect", "into", "locks", "cluster"):
+        for clause in (
+            "sample",
+            "pivots",
+            "match",
+            "laterals",
+            "connect",
+            "into",
+            "locks",
+            "cluster",
+        ):
             if select.args.get(clause):
                 raise Unsupported(f"{clause.upper()} over published rows")
 
@@ -209,7 +219,9 @@ class Builder:
                     place=place_of(each, self._text),
                 )
 
-    def _projection(self, node: exp.Expression, aliases: dict[str, exp.Expression]) -> exp.Expression:
+    def _projection(
+        self, node: exp.Expression, aliases: dict[str, exp.Expression]
+    ) -> exp.Expression:
         inner = node.this if isinstance(node, exp.Alias) else node
         if inner.is_star or next(outermost(inner, lambda n: isinstance(n, exp.Columns)), None):
             raise Unsupported(
@@ -221,7 +233,10 @@ class Builder:
         return canonical(inner, self._rows, {k: v for k, v in aliases.items() if k != own})
 
     def _grouping(
-        self, select: exp.Select, projections: list[exp.Expression], aliases: dict[str, exp.Expression]
+        self,
+        select: exp.Select,
+        projections: list[exp.Expression],
+        aliases: dict[str, exp.Expression],
     ) -> tuple[list[exp.Expression], tuple[tuple[int, ...], ...], bool]:
         group = select.args.get("group")
         distinct = select.args.get("distinct")
@@ -241,7 +256,9 @@ class Builder:
                 raise Unsupported(
                     "published rows themselves are not shown",
                     hint="ask for aggregates: COUNT(*), AVG(x), ... GROUP BY ...",
-                    place=place_of(select.expressions[0], self._text) if select.expressions else None,
+                    place=place_of(select.expressions[0], self._text)
+                    if select.expressions
+                    else None,
                 )
             for projection in projections:
                 add(projection)
@@ -317,7 +334,9 @@ class Builder:
         if order := select.args.get("order"):
             plain.set("order", self._order(order, select, projections, aliases, at))
         if windows := select.args.get("windows"):
-            plain.set("windows", [self._replace(self._later(w, aliases, keys), at) for w in windows])
+            plain.set(
+                "windows", [self._replace(self._later(w, aliases, keys), at) for w in windows]
+            )
         for clause in ("limit", "offset", "distinct"):
             if part := select.args.get(clause):
                 plain.set(clause, part.copy())
@@ -358,13 +377,18 @@ class Builder:
             return column(f"k{keys[text]}")
         if isinstance(node, exp.Query):
             return node.copy()
-        if isinstance(node, exp.Grouping | exp.GroupingId) or name_of(node) in ("grouping", "grouping_id"):
+        if isinstance(node, exp.Grouping | exp.GroupingId) or name_of(node) in (
+            "grouping",
+            "grouping_id",
+        ):
             named = node.expressions or [node.this]
             wanted = [keys.get(sql(bare(e))) for e in named]
             if None in wanted:
                 raise Unsupported("GROUPING of something that is not in GROUP BY")
             bits = [
-                exp.Mul(this=column(f"g{i}"), expression=exp.Literal.number(2 ** (len(wanted) - 1 - n)))
+                exp.Mul(
+                    this=column(f"g{i}"), expression=exp.Literal.number(2 ** (len(wanted) - 1 - n))
+                )
                 for n, i in enumerate(wanted)
             ]
             total: exp.Expression = bits[0]
@@ -404,14 +428,18 @@ class Builder:
 
     def _replace_children(self, node: exp.Expression, keys: dict[str, int]) -> None:
         for key, value in list(node.args.items()):
-            if isinstance(value, exp.Expression) and not isinstance(value, exp.Identifier | exp.Star):
+            if isinstance(value, exp.Expression) and not isinstance(
+                value, exp.Identifier | exp.Star
+            ):
                 replaced = self._replace(value, keys)
                 node.set(key, _kept_paren(value, replaced))
             elif isinstance(value, list):
                 node.set(
                     key,
                     [
-                        _kept_paren(v, self._replace(v, keys)) if isinstance(v, exp.Expression) else v
+                        _kept_paren(v, self._replace(v, keys))
+                        if isinstance(v, exp.Expression)
+                        else v
                         for v in value
                     ],
                 )
@@ -433,18 +461,25 @@ class Builder:
             return Aggregate(call, "exact")
         if call.name in ("min", "max", "any_value") and not below and not keys and not guards:
             used = self.sensitive(call.arguments[0]) if call.arguments else frozenset()
-            if call.name != "any_value" and call.filter is None and len(used) == 1 and not self._has_public(call.arguments[0]):
+            if (
+                call.name != "any_value"
+                and call.filter is None
+                and len(used) == 1
+                and not self._has_public(call.arguments[0])
+            ):
                 return Aggregate(call, "domain", ordered=call.arguments[0])
         try:
             if call.name in (*aggregates.ORDERED, "mode"):
                 return self._distribution(call, where, known)
             found = aggregates.bases(call, self._separator, where)
         except Unsupported as problem:
-            raise Unsupported(problem.reason, hint=problem.hint, place=problem.place or place) from None
+            raise Unsupported(
+                problem.reason, hint=problem.hint, place=problem.place or place
+            ) from None
         return Aggregate(call, "linear", tuple(self._base(base, known) for base in found))
 
     def _base(self, base: Base, known: dict[tuple[object, ...], int]) -> int:
-        key = tuple(sorted(repr(piece.key()) for piece in base))
+        key = tuple(sorted(piece.key for piece in base))
         if key not in known:
             known[key] = len(self._bases)
             self._bases.append(base)

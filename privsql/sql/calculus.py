@@ -1,10 +1,12 @@
-"""Derivatives of SQL expressions, for carrying errors through an analyst's arithmetic.
+"""Derivatives of SQL expressions, for carrying errors through arithmetic.
 
     d(a / b) = da / b  -  a db / b^2
 
-An expression is differentiated by a column as a tree, so the derivative is SQL again and is
-evaluated beside the value.  What is no smooth function (text, integer division, a window)
-has no derivative, and an answer made so has no error bar.
+An expression is differentiated as a tree, so the derivative is SQL again and is evaluated
+beside the value.  What the columns' own derivatives are is told by a function, ``slope``:
+1 for the column in question, 0 for constants, another column for an intermediate result.
+What is no smooth function (text, integer division, a window) has no derivative, and an answer
+made so has no error bar.
 """
 
 from __future__ import annotations
@@ -17,32 +19,44 @@ from privsql.sql.tree import bare, columns_of, number, wrapped
 
 FLOATS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 
+Slope = Callable[[str], exp.Expression]
+
 
 class NotSmooth(Exception):
-    """The expression has no derivative by this column."""
+    """The expression has no derivative."""
+
+
+def by(name: str) -> Slope:
+    """Slopes of the columns when differentiating by one of them."""
+    return lambda each: number(1 if each == name else 0)
+
+
+def moves(node: exp.Expression, slope: Slope) -> bool:
+    """Whether anything in an expression moves (sub-queries are constants)."""
+    return any(not is_zero(slope(each.name)) for each in columns_of(node))
 
 
 def depends(node: exp.Expression, name: str) -> bool:
-    """Whether a column occurs in an expression (sub-queries are constants)."""
+    """Whether a column occurs in an expression."""
     return any(each.name == name for each in columns_of(node))
 
 
-def derivative(node: exp.Expression, name: str) -> exp.Expression:
-    """The derivative by the column ``name``, simplified where a part is 0 or 1.
+def derivative(node: exp.Expression, slope: Slope) -> exp.Expression:
+    """The derivative, simplified where a part is 0 or 1.
 
     >>> from sqlglot import parse_one
-    >>> derivative(parse_one("a / b"), "b").sql()
-    '-(a * 1 / (b * b))'
+    >>> derivative(parse_one("a / b"), by("b")).sql()
+    '-(a / NULLIF((b * b), 0))'
     """
     node = bare(node)
-    if not depends(node, name):
+    if not moves(node, slope):
         return number(0)
     if isinstance(node, exp.Column):
-        return number(1)
+        return slope(node.name)
     rule = _RULES.get(type(node))
     if rule is None:
         raise NotSmooth
-    return rule(node, name)
+    return rule(node, slope)
 
 
 def is_zero(node: exp.Expression) -> bool:
@@ -79,124 +93,112 @@ def divide(one: exp.Expression, two: exp.Expression) -> exp.Expression:
     """A quotient, NULL rather than an error where the divisor is zero."""
     if is_zero(one):
         return one
-    below = two if isinstance(bare(two), exp.Nullif) else exp.Nullif(this=wrapped(two), expression=number(0))
-    return exp.Div(this=wrapped(one), expression=wrapped(below), typed=False, safe=False)
+    below = bare(two)
+    if not isinstance(below, exp.Nullif):
+        below = exp.Nullif(this=wrapped(below), expression=number(0))
+    return exp.Div(this=wrapped(one), expression=below.copy(), typed=False, safe=False)
 
 
-def _sum(node: exp.Expression, name: str) -> exp.Expression:
-    right = derivative(node.expression, name)
-    return add(derivative(node.this, name), right if isinstance(node, exp.Add) else negate(right))
+def _sum(node: exp.Expression, slope: Slope) -> exp.Expression:
+    right = derivative(node.expression, slope)
+    return add(derivative(node.this, slope), right if isinstance(node, exp.Add) else negate(right))
 
 
-def _product(node: exp.Expression, name: str) -> exp.Expression:
-    left = multiply(derivative(node.this, name), node.expression)
-    return add(left, multiply(node.this, derivative(node.expression, name)))
+def _product(node: exp.Expression, slope: Slope) -> exp.Expression:
+    left = multiply(derivative(node.this, slope), node.expression)
+    return add(left, multiply(node.this, derivative(node.expression, slope)))
 
 
-def _quotient(node: exp.Expression, name: str) -> exp.Expression:
+def _quotient(node: exp.Expression, slope: Slope) -> exp.Expression:
     top, bottom = node.this, node.expression
-    first = divide(derivative(top, name), bottom)
-    below = derivative(bottom, name)
+    first = divide(derivative(top, slope), bottom)
+    below = derivative(bottom, slope)
     if is_zero(below):
         return first
-    square = multiply(wrapped(bottom), wrapped(bottom))
+    square = exp.Mul(this=wrapped(bottom), expression=wrapped(bottom))
     return add(first, negate(divide(multiply(top, below), square)))
 
 
-def _case(node: exp.Expression, name: str) -> exp.Expression:
-    if any(depends(when.this, name) for when in node.args["ifs"]) and not _guard(node):
+def _case(node: exp.Expression, slope: Slope) -> exp.Expression:
+    # CASE WHEN <condition> THEN x END is smooth wherever it is not NULL.
+    guard = len(node.args["ifs"]) == 1 and node.args.get("default") is None
+    if any(moves(when.this, slope) for when in node.args["ifs"]) and not guard:
         raise NotSmooth
     subject = node.args.get("this")
-    if subject is not None and depends(subject, name):
+    if subject is not None and moves(subject, slope):
         raise NotSmooth
     made = node.copy()
     for when in made.args["ifs"]:
-        when.set("true", derivative(when.args["true"], name))
+        when.set("true", derivative(when.args["true"], slope))
     if made.args.get("default") is not None:
-        made.set("default", derivative(made.args["default"], name))
+        made.set("default", derivative(made.args["default"], slope))
     return made
 
 
-def _guard(node: exp.Expression) -> bool:
-    """``CASE WHEN <condition> THEN x END``: smooth wherever it is not NULL."""
-    return len(node.args["ifs"]) == 1 and node.args.get("default") is None
-
-
-def _inside(node: exp.Expression, name: str) -> exp.Expression:
-    return derivative(node.this, name)
-
-
-def _cast(node: exp.Expression, name: str) -> exp.Expression:
+def _cast(node: exp.Expression, slope: Slope) -> exp.Expression:
     if not node.args["to"].sql("duckdb").upper().startswith(FLOATS):
         raise NotSmooth
-    return derivative(node.this, name)
+    return derivative(node.this, slope)
 
 
 def _chain(outer: Callable[[exp.Expression], exp.Expression]) -> Callable[..., exp.Expression]:
-    def rule(node: exp.Expression, name: str) -> exp.Expression:
-        return multiply(outer(node.this), derivative(node.this, name))
+    def rule(node: exp.Expression, slope: Slope) -> exp.Expression:
+        return multiply(outer(node.this), derivative(node.this, slope))
 
     return rule
 
 
-def _power(node: exp.Expression, name: str) -> exp.Expression:
-    if depends(node.expression, name):
+def _power(node: exp.Expression, slope: Slope) -> exp.Expression:
+    if moves(node.expression, slope):
         raise NotSmooth
     less = exp.Sub(this=wrapped(node.expression), expression=number(1))
-    slope = exp.Mul(
+    steep = exp.Mul(
         this=wrapped(node.expression),
         expression=exp.Pow(this=wrapped(node.this), expression=less),
     )
-    return multiply(slope, derivative(node.this, name))
+    return multiply(steep, derivative(node.this, slope))
 
 
-def _coalesce(node: exp.Expression, name: str) -> exp.Expression:
+def _coalesce(node: exp.Expression, slope: Slope) -> exp.Expression:
     made = exp.Case(ifs=[])
     parts = [node.this, *node.expressions]
     for part in parts[:-1]:
         known = exp.Not(this=exp.Is(this=wrapped(part), expression=exp.Null()))
-        made.append("ifs", exp.If(this=known, true=derivative(part, name)))
-    made.set("default", derivative(parts[-1], name))
+        made.append("ifs", exp.If(this=known, true=derivative(part, slope)))
+    made.set("default", derivative(parts[-1], slope))
     return made
 
 
-def _nullif(node: exp.Expression, name: str) -> exp.Expression:
-    if depends(node.expression, name):
+def _nullif(node: exp.Expression, slope: Slope) -> exp.Expression:
+    if moves(node.expression, slope):
         raise NotSmooth
-    return derivative(node.this, name)
+    return derivative(node.this, slope)
 
 
-def _round(node: exp.Expression, name: str) -> exp.Expression:
-    # Rounding is for the eye: the error is that of what was rounded.
-    return derivative(node.this, name)
+def _greatest(node: exp.Expression, slope: Slope) -> exp.Expression:
+    """``greatest(x, constant)``, as in a floor at zero: the slope of x."""
+    if len(node.expressions) != 1 or moves(node.expressions[0], slope):
+        raise NotSmooth
+    return derivative(node.this, slope)
 
 
-_RULES: dict[type[exp.Expression], Callable[[exp.Expression, str], exp.Expression]] = {
+_RULES: dict[type[exp.Expression], Callable[[exp.Expression, Slope], exp.Expression]] = {
     exp.Add: _sum,
     exp.Sub: _sum,
     exp.Mul: _product,
     exp.Div: _quotient,
-    exp.Neg: lambda node, name: negate(derivative(node.this, name)),
+    exp.Neg: lambda node, slope: negate(derivative(node.this, slope)),
     exp.Case: _case,
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Nullif: _nullif,
     exp.Coalesce: _coalesce,
-    exp.Round: _round,
+    # Rounding is for the eye: the error is that of what was rounded.
+    exp.Round: lambda node, slope: derivative(node.this, slope),
     exp.Pow: _power,
-    exp.Sqrt: _chain(
-        lambda x: divide(number(0.5), exp.Sqrt(this=x.copy())),
-    ),
+    exp.Sqrt: _chain(lambda x: divide(number(0.5), exp.Sqrt(this=x.copy()))),
     exp.Ln: _chain(lambda x: divide(number(1), x)),
     exp.Exp: _chain(lambda x: exp.Exp(this=x.copy())),
     exp.Abs: _chain(lambda x: exp.Sign(this=x.copy())),
-    exp.Greatest: lambda node, name: _inside(node, name) if _floor(node) else _refuse(),
+    exp.Greatest: _greatest,
 }
-
-
-def _floor(node: exp.Expression) -> bool:
-    return len(node.expressions) == 1 and not list(columns_of(node.expressions[0]))
-
-
-def _refuse() -> exp.Expression:
-    raise NotSmooth

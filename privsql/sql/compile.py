@@ -24,13 +24,25 @@ from privsql.sql.bars import FIELDS, Bars, bars_of
 from privsql.sql.block import OURS, Builder, Leaf
 from privsql.sql.catalog import Catalog, UnknownName
 from privsql.sql.rows import Sources
-from privsql.sql.tree import Unsupported, bare, column, columns_of, is_aggregate, name_of, outermost, place_of
+from privsql.sql.tree import (
+    Unsupported,
+    bare,
+    cast,
+    choose,
+    column,
+    columns_of,
+    is_aggregate,
+    name_of,
+    named,
+    outermost,
+    place_of,
+)
 
 # An inner query passes the covariances of all its estimates on, if they are not more.
 MOST_PAIRED = 8
 
 # Columns of a block's table for estimate i.
-PARTS = {"stderr": "s", "low": "l", "high": "u", "reliable": "o"}
+PARTS = {"stderr": "s", "low": "l", "high": "u", "reliable": "ok"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,9 @@ class Part:
     def estimates(self) -> list[int]:
         """Positions of aggregates that are estimates."""
         return [
-            i for i, a in enumerate(self.leaf.block.aggregates) if a.kind in ("linear", "quantile", "mode")
+            i
+            for i, a in enumerate(self.leaf.block.aggregates)
+            if a.kind in ("linear", "quantile", "mode")
         ]
 
 
@@ -152,7 +166,7 @@ class Compiler:
             made.tree.set(
                 "expressions",
                 [
-                    exp.alias_(p.this if isinstance(p, exp.Alias) else p, names[i], quoted=True)
+                    named(p.this if isinstance(p, exp.Alias) else p, names[i])
                     if i < len(names)
                     else p
                     for i, p in enumerate(made.tree.expressions)
@@ -160,7 +174,10 @@ class Compiler:
             )
         else:
             raise Unsupported("column names after an alias of this kind of query")
-        outs = [replace(out, name=names[i]) if i < len(names) else out for i, out in enumerate(made.outs)]
+        outs = [
+            replace(out, name=names[i]) if i < len(names) else out
+            for i, out in enumerate(made.outs)
+        ]
         return replace(made, outs=outs)
 
     def _body(self, node: exp.Expression) -> Compiled:
@@ -179,12 +196,13 @@ class Compiler:
         left, right = self._query(node.left), self._query(node.right)
         made = node.copy()
         all_rows = isinstance(node, exp.Union) and node.args.get("distinct") is False
-        estimates = [
-            a.estimate or b.estimate for a, b in zip(left.outs, right.outs, strict=False)
-        ]
+        estimates = [a.estimate or b.estimate for a, b in zip(left.outs, right.outs, strict=False)]
         if node.args.get("by_name"):
             raise Unsupported("UNION BY NAME", hint="list the columns in one order")
-        outs = [replace(a, estimate=e, definition=None, bars=False) for a, e in zip(left.outs, estimates, strict=False)]
+        outs = [
+            replace(a, estimate=e, definition=None, bars=False)
+            for a, e in zip(left.outs, estimates, strict=False)
+        ]
         hidden: list[str] = []
         if all_rows and any(estimates):
             left, right = (self._shown(side, estimates) for side in (left, right))
@@ -219,15 +237,13 @@ class Compiler:
         for i, projection in enumerate(tree.expressions):
             inner = projection.this if isinstance(projection, exp.Alias) else projection
             name = leaf.names[i] or default_name(select.expressions[i])
-            projections.append(exp.alias_(inner, name, quoted=True))
+            projections.append(named(inner, name))
             used = [name for name in uncertain if any(c.name == name for c in columns_of(inner))]
             for one in used:
                 for two in used:
                     part.pairs.add((int(one[1:]), int(two[1:])))
             deep = self._has_estimate_below(inner)
-            outs.append(
-                Out(name, bool(used) or deep, inner if used and not deep else None, number)
-            )
+            outs.append(Out(name, bool(used) or deep, inner if used and not deep else None, number))
         tree.set("expressions", projections)
         hidden: list[str] = []
         known = part.estimates()
@@ -236,7 +252,7 @@ class Compiler:
             part.pairs |= {(i, j) for i in known for j in known}
         if uncertain and not tree.args.get("distinct"):
             for i in part.estimates():
-                for name in (f"a{i}", f"s{i}", f"l{i}", f"u{i}", f"o{i}", f"e{i}"):
+                for name in (f"a{i}", f"s{i}", f"l{i}", f"u{i}", f"ok{i}", f"e{i}"):
                     hidden.append(self._export(tree, number, name))
             for i, j in sorted({(min(p), max(p)) for p in part.pairs}):
                 hidden.append(self._export(tree, number, f"c{i}_{j}"))
@@ -244,7 +260,10 @@ class Compiler:
             hidden.append(self._export(tree, number, "certain"))
             # Exact columns of a definition are constants in it, but it needs their values.
             for name in dict.fromkeys(
-                c.name for out in outs if out.definition is not None for c in columns_of(out.definition)
+                c.name
+                for out in outs
+                if out.definition is not None
+                for c in columns_of(out.definition)
             ):
                 if hidden_name(number, name) not in hidden:
                     hidden.append(self._export(tree, number, name))
@@ -256,7 +275,7 @@ class Compiler:
     @staticmethod
     def _export(tree: exp.Select, number: int, name: str) -> str:
         exported = hidden_name(number, name)
-        tree.append("expressions", exp.alias_(column(name), exported, quoted=True))
+        tree.append("expressions", named(column(name), exported))
         return exported
 
     def _has_estimate_below(self, node: exp.Expression) -> bool:
@@ -279,7 +298,9 @@ class Compiler:
                 if len(each.expressions) != 1:
                     raise Unsupported(f"privsql_{field_} takes one aggregate, or the alias of one")
                 argument = each.expressions[0]
-                used = [name for name in uncertain if any(c.name == name for c in columns_of(argument))]
+                used = [
+                    name for name in uncertain if any(c.name == name for c in columns_of(argument))
+                ]
                 for one in used:
                     for two in used:
                         part.pairs.add((int(one[1:]), int(two[1:])))
@@ -288,7 +309,7 @@ class Compiler:
                     holder = exp.Paren(this=made)
                     for c in list(columns_of(holder)):
                         if c.name in used:
-                            c.replace(column("r" + c.name[1:]))
+                            c.replace(column("seen" + c.name[1:]))
                     each.replace(holder)
                     continue
                 each.replace(exp.Paren(this=block_bars(argument, uncertain).field(field_)))
@@ -352,16 +373,18 @@ class Compiler:
             return Compiled(tree, outs, [])
         kept = [name for name in dict.fromkeys(hidden) if name not in repeated]
         for name, node in self._constants.items():
-            tree.append("expressions", exp.alias_(node, name, quoted=True))
+            tree.append("expressions", named(node, name))
         for alias, made in items:
             for name in made.hidden if made is not None else ():
                 if name in kept:
-                    tree.append("expressions", exp.alias_(column(name, alias or None), name, quoted=True))
+                    tree.append("expressions", named(column(name, alias or None), name))
         hidden = [*self._constants, *kept]
         self._constants = {}
         return Compiled(tree, outs, hidden)
 
-    def _item(self, original: exp.Expression, source: exp.Expression) -> tuple[str, Compiled | None]:
+    def _item(
+        self, original: exp.Expression, source: exp.Expression
+    ) -> tuple[str, Compiled | None]:
         alias = source.alias_or_name
         if isinstance(source, exp.Table):
             cte = None if source.db else self._lookup(source.name)
@@ -479,7 +502,7 @@ class Compiler:
         source = made.tree if isinstance(made.tree, exp.Subquery) else None
         tree = source.this if source is not None else made.tree
         for i, out in enumerate(made.outs):
-            select = select.select(exp.alias_(column(f"c{i}", "answer"), out.name, quoted=True))
+            choose(select, named(column(f"c{i}", "answer"), out.name))
         names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
         hidden = []
         for i, out in enumerate(made.outs):
@@ -498,10 +521,11 @@ class Compiler:
             for name, node in fields.items():
                 hidden.append(f"privsql_bar{i}_{name}")
                 kind = "BOOLEAN" if name == "reliable" else None
-                shown = exp.cast(node, kind) if kind else node
-                select = select.select(exp.alias_(shown, hidden[-1], quoted=True))
+                shown = cast(node, kind) if kind else node
+                choose(select, named(shown, hidden[-1]))
         alias = exp.TableAlias(
-            this=exp.to_identifier("answer"), columns=[exp.to_identifier(n, quoted=True) for n in names]
+            this=exp.to_identifier("answer"),
+            columns=[exp.to_identifier(n, quoted=True) for n in names],
         )
         select = select.from_(exp.Subquery(this=tree, alias=alias))
         outs = [replace(out, bars=wanted[i], definition=None) for i, out in enumerate(made.outs)]
@@ -514,11 +538,12 @@ class Compiler:
         tree = made.tree.this if isinstance(made.tree, exp.Subquery) else made.tree
         names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
         alias = exp.TableAlias(
-            this=exp.to_identifier("answer"), columns=[exp.to_identifier(n, quoted=True) for n in names]
+            this=exp.to_identifier("answer"),
+            columns=[exp.to_identifier(n, quoted=True) for n in names],
         )
         select = exp.Select().from_(exp.Subquery(this=tree, alias=alias))
         for i, out in enumerate(made.outs):
-            select = select.select(exp.alias_(column(f"c{i}", "answer"), out.name, quoted=True))
+            choose(select, named(column(f"c{i}", "answer"), out.name))
         result: exp.Expression = select
         if isinstance(made.tree, exp.Subquery):
             result = made.tree.copy()
@@ -550,7 +575,9 @@ class _Columns:
         table = node.table if isinstance(node, exp.Column) else ""
         star = node.this if isinstance(node, exp.Column) else node
         if star.args.get("replace") or star.args.get("rename"):
-            raise Unsupported("a star with REPLACE or RENAME over an answer", hint="list the columns")
+            raise Unsupported(
+                "a star with REPLACE or RENAME over an answer", hint="list the columns"
+            )
         without = {_excluded(e) for e in star.args.get("except_") or star.args.get("except") or ()}
         found: list[Out] = []
         for alias, made in self._items:

@@ -79,9 +79,7 @@ def _split(text: str) -> Iterator[list[Token]]:
     try:
         tokens = list(_DIALECT.tokenize(text))
     except SqlglotError:
-        raise SyntaxMistake(
-            "the text cannot be read: a quote or a comment is not closed"
-        ) from None
+        raise SyntaxMistake("the text cannot be read: a quote or a comment is not closed") from None
     part: list[Token] = []
     for token in tokens:
         if token.token_type is TokenType.SEMICOLON:
@@ -158,9 +156,7 @@ def _query(text: str, tokens: list[Token]) -> Statement:
     if tree is None:
         raise SyntaxMistake("there is no statement here")
     first, last = tokens[0].start, tokens[-1].end + 1
-    return Statement(
-        text[first:last], "query", tree, "".join(blanked[first:last]), options
-    )
+    return Statement(text[first:last], "query", tree, "".join(blanked[first:last]), options)
 
 
 def _numbered(tokens: list[Token]) -> list[Token]:

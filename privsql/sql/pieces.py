@@ -20,11 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from sqlglot import exp
 
-from privsql.sql.tree import Unsupported, bare, sql, wrapped
+from privsql.sql.tree import (
+    Unsupported,
+    bare,
+    cast,
+    sql,
+    wrapped,
+)
 
 # A condition that mixes more sensitive parts than this with public ones in one OR.
 MOST_PARTS = 4
@@ -41,13 +48,16 @@ class Piece:
     truths: tuple[exp.Expression, ...] = ()
     factor: exp.Expression | None = None
 
-    def key(self) -> tuple[object, ...]:
+    @cached_property
+    def key(self) -> str:
         """What makes two pieces the same."""
-        return (
-            tuple(sorted(map(sql, self.guards))),
-            self.value and sql(self.value),
-            tuple(sorted(map(sql, self.truths))),
-            self.factor and sql(self.factor),
+        return repr(
+            (
+                sorted(map(sql, self.guards)),
+                self.value and sql(self.value),
+                sorted(map(sql, self.truths)),
+                self.factor and sql(self.factor),
+            )
         )
 
 
@@ -71,7 +81,9 @@ class Branch:
         )
 
 
-def _union(one: Iterable[exp.Expression], two: Iterable[exp.Expression]) -> tuple[exp.Expression, ...]:
+def _union(
+    one: Iterable[exp.Expression], two: Iterable[exp.Expression]
+) -> tuple[exp.Expression, ...]:
     return tuple({sql(node): node for node in (*one, *two)}.values())
 
 
@@ -159,7 +171,10 @@ class Separator:
         if self.is_sensitive(node):
             return [Branch(truths=(_known(node),), terms=((None, node),))]
         if isinstance(node, exp.Neg):
-            return [self._map(b, lambda p, s: (exp.Neg(this=wrapped(p or _one())), s)) for b in self.value(node.this)]
+            return [
+                self._map(b, lambda p, s: (exp.Neg(this=wrapped(p or _one())), s))
+                for b in self.value(node.this)
+            ]
         if isinstance(node, exp.Add | exp.Sub | exp.Mul):
             return self._arithmetic(node)
         if isinstance(node, exp.Div) and not node.args.get("safe"):
@@ -183,7 +198,9 @@ class Separator:
         for a, b in product(self.value(node.left), self.value(node.right)):
             both = a & b
             if isinstance(node, exp.Mul):
-                terms = tuple((_times(p, q), _times(s, t)) for (p, s), (q, t) in product(a.terms, b.terms))
+                terms = tuple(
+                    (_times(p, q), _times(s, t)) for (p, s), (q, t) in product(a.terms, b.terms)
+                )
             elif isinstance(node, exp.Sub):
                 minus = tuple((exp.Neg(this=wrapped(q or _one())), t) for q, t in b.terms)
                 terms = (*a.terms, *minus)
@@ -198,7 +215,18 @@ class Separator:
             known = _known(exp.Div(this=_one(), expression=wrapped(below), typed=False, safe=False))
             return [
                 replace(
-                    self._map(b, lambda p, s: (exp.Div(this=wrapped(p or _one()), expression=wrapped(below), typed=False, safe=False), s)),
+                    self._map(
+                        b,
+                        lambda p, s: (
+                            exp.Div(
+                                this=wrapped(p or _one()),
+                                expression=wrapped(below),
+                                typed=False,
+                                safe=False,
+                            ),
+                            s,
+                        ),
+                    ),
                     guards=_union(b.guards, (known,)),
                 )
                 for b in self.value(node.left)
@@ -207,7 +235,18 @@ class Separator:
             known = _known(exp.Div(this=_one(), expression=wrapped(below), typed=False, safe=False))
             return [
                 replace(
-                    self._map(b, lambda p, s: (p, exp.Div(this=wrapped(s or _one()), expression=wrapped(below), typed=False, safe=False))),
+                    self._map(
+                        b,
+                        lambda p, s: (
+                            p,
+                            exp.Div(
+                                this=wrapped(s or _one()),
+                                expression=wrapped(below),
+                                typed=False,
+                                safe=False,
+                            ),
+                        ),
+                    ),
                     truths=_union(b.truths, (known,)),
                 )
                 for b in self.value(node.left)
@@ -220,7 +259,9 @@ class Separator:
         earlier: list[exp.Expression] = []
         whens = [
             (
-                exp.EQ(this=wrapped(subject), expression=wrapped(when.this)) if subject else when.this,
+                exp.EQ(this=wrapped(subject), expression=wrapped(when.this))
+                if subject
+                else when.this,
                 when.args["true"],
             )
             for when in node.args["ifs"]
@@ -245,9 +286,7 @@ class Separator:
 def pieces_of(branches: Iterable[Branch]) -> tuple[Piece, ...]:
     """The value of branches as pieces."""
     return tuple(
-        Piece(branch.guards, p, branch.truths, s)
-        for branch in branches
-        for p, s in branch.terms
+        Piece(branch.guards, p, branch.truths, s) for branch in branches for p, s in branch.terms
     )
 
 
@@ -261,7 +300,9 @@ def times(left: Iterable[Branch], right: Iterable[Branch]) -> list[Branch]:
     return [
         replace(
             a & b,
-            terms=tuple((_times(p, q), _times(s, t)) for (p, s), (q, t) in product(a.terms, b.terms)),
+            terms=tuple(
+                (_times(p, q), _times(s, t)) for (p, s), (q, t) in product(a.terms, b.terms)
+            ),
         )
         for a, b in product(left, right)
     ]
@@ -284,7 +325,7 @@ def _times(one: exp.Expression | None, two: exp.Expression | None) -> exp.Expres
     if one is None or two is None:
         return two if one is None else one
     # As DOUBLE: the product of two integers may leave the range of their type.
-    return exp.Mul(this=exp.cast(wrapped(one), "DOUBLE"), expression=exp.cast(wrapped(two), "DOUBLE"))
+    return exp.Mul(this=cast(wrapped(one), "DOUBLE"), expression=cast(wrapped(two), "DOUBLE"))
 
 
 def _is(part: exp.Expression, value: bool | None) -> exp.Expression:

@@ -55,14 +55,14 @@ class Parameters:
     values: Mapping[str, object]
 
     def bind(self, tree: exp.Expression) -> Printed:
-        """Print a tree with its values bound in order."""
-        made = tree.copy()
+        """Print a tree, which is used up, with its values bound in order."""
         used: dict[str, int] = {}
-        for node in list(made.find_all(exp.Placeholder)):
-            name = str(node.this)
-            used.setdefault(name, len(used) + 1)
-            node.replace(exp.Parameter(this=exp.Literal.number(used[name])))
-        return Printed(made.sql("duckdb"), tuple(self.values[name] for name in used))
+        if self.values:
+            for node in list(tree.find_all(exp.Placeholder)):
+                name = str(node.this)
+                used.setdefault(name, len(used) + 1)
+                node.replace(exp.Parameter(this=exp.Literal.number(used[name])))
+        return Printed(tree.sql("duckdb", copy=False), tuple(self.values[name] for name in used))
 
 
 def read_parameters(
@@ -141,7 +141,7 @@ class PlanWriter:
         if not scan.beside:
             scan.exact += [(call, sql(call.node)) for call in together]
         writer = Writer(block, states, scan, prefix, part.pairs, self._domain, self._iterative)
-        made = writer.write()
+        steps = writer.write()
         tables = {f"{prefix}_constants": _constants(states)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
@@ -151,7 +151,7 @@ class PlanWriter:
             tree = exact_scan(self._catalog, block, letter="x", grouping=True)
             beside = self._parameters.bind(tree)
         return BlockPlan(
-            prefix, block, self._parameters.bind(scan.write()), beside, tables, made.steps, states
+            prefix, block, self._parameters.bind(scan.write()), beside, tables, steps, states
         )
 
     @staticmethod
@@ -172,8 +172,11 @@ class PlanWriter:
 
     def finish(self, compiled: Compiled, plans: Sequence[BlockPlan]) -> Printed:
         """The whole reconstruction as one statement: blocks as CTEs, then the analyst's SQL."""
-        tree = compiled.tree.copy()
-        names = {f"block{n}": f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan" for n, plan in enumerate(plans)}
+        tree = compiled.tree
+        names = {
+            f"block{n}": f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan"
+            for n, plan in enumerate(plans)
+        }
         for node in tree.find_all(exp.Table):
             if node.name in names and not node.db:
                 node.set("this", exp.to_identifier(names[node.name], quoted=True))
@@ -182,7 +185,7 @@ class PlanWriter:
             for step in plan.steps:
                 ctes.append(
                     exp.CTE(
-                        this=step.query.copy(),
+                        this=step.query,
                         alias=exp.TableAlias(this=exp.to_identifier(step.name, quoted=True)),
                         materialized=True,
                     )
@@ -198,9 +201,7 @@ def _constants(states: States) -> pa.Table:
     """One row with the channel between states, and the mass of each state if it has one."""
     factors = [factor.tolist() for factor in states.factors]
     kind = pa.list_(pa.list_(pa.list_(pa.float64())))
-    axes = [axis for axis in states.axes if axis.count > 1]
-    single = len(axes) == 1 and axes[0].masses is not None
-    masses = np.asarray(axes[0].masses).tolist() if single else None
+    masses = None if states.masses is None else np.asarray(states.masses).tolist()
     return pa.table(
         {
             "factors": pa.array([factors or [[[1.0]]]], type=kind),

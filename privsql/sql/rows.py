@@ -108,7 +108,9 @@ class Sources:
         inner = [q for e in _expressions(select) for q in outermost(e, _is_query)]
         if "rows" in kinds:
             return "rows" if self.rowwise(select) else "answer"
-        deep = any(self.kind(q.this if isinstance(q, exp.Subquery) else q) != "public" for q in inner)
+        deep = any(
+            self.kind(q.this if isinstance(q, exp.Subquery) else q) != "public" for q in inner
+        )
         return "answer" if "answer" in kinds or deep else "public"
 
     @staticmethod
@@ -132,7 +134,11 @@ class Sources:
         )
 
     def _cte(self, node: exp.Table) -> exp.Expression | None:
-        return None if node.db or not isinstance(node.this, exp.Identifier) else self._lookup(node.name)
+        return (
+            None
+            if node.db or not isinstance(node.this, exp.Identifier)
+            else self._lookup(node.name)
+        )
 
     def _is_published(self, node: exp.Table) -> bool:
         return isinstance(node.this, exp.Identifier) and self.catalog.is_published(node.name)
@@ -185,7 +191,8 @@ class Sources:
             for name, expression in self._projected(rows, projection):
                 if name.casefold() in columns:
                     raise Unsupported(
-                        f"a sub-select has two columns named {name!r}", hint="give them different names"
+                        f"a sub-select has two columns named {name!r}",
+                        hint="give them different names",
                     )
                 columns[name.casefold()] = (name, expression)
         where = list(rows.where)
@@ -197,7 +204,9 @@ class Sources:
         return Rows((_renamed(Item(alias, columns), node),), tuple(where), rows.joins)
 
     def _projected(self, rows: Rows, node: exp.Expression) -> Iterator[tuple[str, exp.Expression]]:
-        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+        if isinstance(node, exp.Star) or (
+            isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
+        ):
             star = node if isinstance(node, exp.Star) else node.this
             if any(star.args.values()):
                 raise Unsupported(
@@ -206,8 +215,9 @@ class Sources:
                 )
             yield from rows.all_columns(node.table if isinstance(node, exp.Column) else "")
             return
-        yield node.alias_or_name or sql(node).lower(), canonical(
-            node.this if isinstance(node, exp.Alias) else node, rows, {}
+        yield (
+            node.alias_or_name or sql(node).lower(),
+            canonical(node.this if isinstance(node, exp.Alias) else node, rows, {}),
         )
 
     def _join(self, rows: Rows, join: exp.Join) -> Rows:
@@ -219,7 +229,11 @@ class Sources:
                 hint="rows carry no identity that a join could follow; aggregate both first",
             )
         side, sort = (join.side or "").upper(), (join.kind or "").upper()
-        if join.args.get("method") or side not in ("", "LEFT") or sort not in ("", "INNER", "OUTER"):
+        if (
+            join.args.get("method")
+            or side not in ("", "LEFT")
+            or sort not in ("", "INNER", "OUTER")
+        ):
             words = " ".join(w for w in (join.args.get("method"), side, sort) if w)
             raise Unsupported(f"{words} JOIN with a public table", hint="use JOIN or LEFT JOIN")
         alias = f"j{len(rows.joins)}"
@@ -279,10 +293,16 @@ class Sources:
         if isinstance(node, exp.Table):
             cte = self._cte(node)
             if cte is None:
-                name = self.catalog.public_table(node.name) if isinstance(node.this, exp.Identifier) else None
+                name = (
+                    self.catalog.public_table(node.name)
+                    if isinstance(node.this, exp.Identifier)
+                    else None
+                )
                 if name is None:
                     raise UnknownName(
-                        f"there is no table {node.name!r}" if node.name else "a table function in FROM",
+                        f"there is no table {node.name!r}"
+                        if node.name
+                        else "a table function in FROM",
                         hint=f"the published table is {self.catalog.table!r}",
                     )
                 return [column for column, _ in self.catalog.tables[name]]
@@ -292,7 +312,9 @@ class Sources:
         inner = node.this
         if isinstance(inner, exp.Select):
             names = [p.alias_or_name for p in inner.expressions]
-            if all(names) and not any(isinstance(p, exp.Star) or p.is_star for p in inner.expressions):
+            if all(names) and not any(
+                isinstance(p, exp.Star) or p.is_star for p in inner.expressions
+            ):
                 return names
         if isinstance(inner, exp.Values) or isinstance(node, exp.Values):
             alias = node.args.get("alias")
@@ -313,12 +335,18 @@ def _renamed(item: Item, node: exp.Expression) -> Item:
     renamed = [(new, expression) for new, (_, expression) in zip(names, columns, strict=False)]
     return Item(
         item.alias,
-        {name.casefold(): (name, expression) for name, expression in (*renamed, *columns[len(names) :])},
+        {
+            name.casefold(): (name, expression)
+            for name, expression in (*renamed, *columns[len(names) :])
+        },
     )
 
 
 def canonical(
-    node: exp.Expression, rows: Rows, aliases: Mapping[str, exp.Expression], alias_first: bool = False
+    node: exp.Expression,
+    rows: Rows,
+    aliases: Mapping[str, exp.Expression],
+    alias_first: bool = False,
 ) -> exp.Expression:
     """A copy with every column resolved: to the rows', or to an alias of the SELECT list.
 

@@ -22,7 +22,18 @@ from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.pieces import Piece
 from privsql.sql.states import States, joined_to
-from privsql.sql.tree import Unsupported, bare, choose, column, every, sql, table, wrapped
+from privsql.sql.tree import (
+    bare,
+    cast,
+    choose,
+    column,
+    derived,
+    every,
+    named,
+    sql,
+    table,
+    wrapped,
+)
 
 GROUP = "privsql_group"
 WEIGHT = "privsql_weight"
@@ -53,19 +64,19 @@ def half_of(piece: Piece) -> Half:
     if not piece.guards and piece.value is None:
         return Half(None, True)
     guard = every(piece.guards)
-    value = exp.cast(wrapped(piece.value), "DOUBLE") if piece.value is not None else exp.Literal.number(1)
+    value = (
+        cast(wrapped(piece.value), "DOUBLE") if piece.value is not None else exp.Literal.number(1)
+    )
     if guard is None:
         return Half(value, False)
     when = exp.If(this=guard, true=value)
     case = exp.Case(ifs=[when], default=exp.Literal.number(0))
-    return Half(exp.cast(case, "DOUBLE"), piece.value is None)
+    return Half(cast(case, "DOUBLE"), piece.value is None)
 
 
 def source(catalog: Catalog, block: Block, inner: exp.Select) -> exp.Select:
     """FROM and WHERE of a scan: the published table, public joins, public conditions."""
-    made = inner.from_(
-        table(catalog.table, PUBLISHED)
-    , copy=False)
+    made = inner.from_(table(catalog.table, PUBLISHED), copy=False)
     for join in block.rows.joins:
         if not block.joins[join.alias]:
             made = joined_to(made, join.table, join.alias, join.on, join.kind)
@@ -159,37 +170,37 @@ class StateScan:
     def write(self) -> exp.Select:
         """The scan as a tree."""
         keys = [
-            exp.alias_(key.expression.copy(), f"k{i}")
+            named(key.expression.copy(), f"k{i}")
             for i, key in enumerate(self._block.keys)
             if not key.sensitive
         ]
-        hidden = [exp.alias_(node.copy(), f"h{i}") for i, node in enumerate(self._states.hidden)]
+        hidden = [named(node.copy(), f"h{i}") for i, node in enumerate(self._states.hidden)]
         inner = exp.Select(expressions=[*keys, *hidden, *self._coded()])
         for name, half in self._halves.items():
             assert half.node is not None
-            inner = choose(inner, exp.alias_(half.node.copy(), name))
+            inner = choose(inner, named(half.node.copy(), name))
         if self._catalog.multiplicity:
-            inner = choose(inner, exp.alias_(column(MULTIPLICITY, PUBLISHED), "m"))
+            inner = choose(inner, named(column(MULTIPLICITY, PUBLISHED), "m"))
         if self._catalog.weighted:
-            inner = choose(inner, exp.alias_(column(WEIGHT, PUBLISHED), "w"))
+            inner = choose(inner, named(column(WEIGHT, PUBLISHED), "w"))
         exacts = []
         for i, (call, _) in enumerate(self.exact):
             extra, outer = self._exact(i, call)
             for node in extra:
                 inner = choose(inner, node)
-            exacts.append(exp.alias_(outer, f"e{i}"))
+            exacts.append(named(outer, f"e{i}"))
         if not inner.expressions:
-            inner = choose(inner, exp.alias_(exp.Literal.number(1), "one"))
+            inner = choose(inner, named(exp.Literal.number(1), "one"))
         inner = source(self._catalog, self._block, inner)
         groups = [*(k.alias for k in keys), *(h.alias for h in hidden), *self.codes()]
         outer = exp.Select(expressions=[column(name) for name in groups])
         for name, node in self.sums.items():
-            outer = choose(outer, exp.alias_(node.copy(), name))
+            outer = choose(outer, named(node.copy(), name))
         for node in exacts:
             outer = choose(outer, node)
         if not outer.expressions:
-            choose(outer, exp.alias_(_sum_of([]), "one"))
-        outer = outer.from_(inner.subquery("rows"), copy=False)
+            choose(outer, named(_sum_of([]), "one"))
+        outer = outer.from_(derived(inner, "rows"), copy=False)
         if groups:
             outer = outer.group_by(*(column(name) for name in groups))
         return outer
@@ -200,15 +211,15 @@ class StateScan:
             if axis.count == 1:
                 continue
             if not axis.bits:
-                found.append(exp.alias_(column(axis.column, PUBLISHED), f"x{i}"))
+                found.append(named(column(axis.column, PUBLISHED), f"x{i}"))
                 continue
             for n, atom in enumerate(axis.atoms):
                 true = wrapped(atom)
                 if axis.null_bits[n]:
                     true = exp.Is(this=true, expression=exp.Boolean(this=True))
                     null = exp.Is(this=wrapped(atom), expression=exp.Null())
-                    found.append(exp.alias_(null, f"x{i}_{n}_null"))
-                found.append(exp.alias_(true, f"x{i}_{n}"))
+                    found.append(named(null, f"x{i}_{n}_null"))
+                found.append(named(true, f"x{i}_{n}"))
         return found
 
     def _exact(self, i: int, call: Call) -> tuple[list[exp.Expression], exp.Expression]:
@@ -217,18 +228,24 @@ class StateScan:
         inner = call.arguments[0] if call.arguments else None
         condition = call.filter
         if call.name == "count_if":
-            condition = inner if condition is None else exp.And(this=wrapped(condition), expression=wrapped(inner))
+            condition = (
+                inner
+                if condition is None
+                else exp.And(this=wrapped(condition), expression=wrapped(inner))
+            )
             inner = None
         if isinstance(inner, exp.Star):
             inner = None
         if call.name == "count" and inner is not None:
             known = exp.Not(this=exp.Is(this=wrapped(inner), expression=exp.Null()))
-            condition = known if condition is None else exp.And(this=wrapped(condition), expression=known)
+            condition = (
+                known if condition is None else exp.And(this=wrapped(condition), expression=known)
+            )
             inner = None
         if inner is not None:
-            extra.append(exp.alias_(inner.copy(), f"z{i}"))
+            extra.append(named(inner.copy(), f"z{i}"))
         if condition is not None:
-            extra.append(exp.alias_(condition.copy(), f"f{i}"))
+            extra.append(named(condition.copy(), f"f{i}"))
         if call.name in ("count", "count_if"):
             node = _sum_of([column("m")] if self._catalog.multiplicity else [])
         else:
@@ -257,20 +274,20 @@ def exact_scan(
     """
     calls = {i: a.call for i, a in enumerate(block.aggregates) if a.kind == "exact"}
     unfold = catalog.multiplicity and not all(_foldable(call) for call in calls.values())
-    keys = [exp.alias_(key.expression.copy(), f"k{i}") for i, key in enumerate(block.keys)]
+    keys = [named(key.expression.copy(), f"k{i}") for i, key in enumerate(block.keys)]
     made = exp.Select(expressions=[*keys])
     for i, call in calls.items():
         folded = catalog.multiplicity and not unfold
-        choose(made, exp.alias_(_counted(call) if folded else call.node.copy(), f"{letter}{i}"))
+        choose(made, named(_counted(call) if folded else call.node.copy(), f"{letter}{i}"))
     several = len(block.sets) > 1 or any(len(s) != len(block.keys) for s in block.sets)
     if several or grouping:
         for i, key in enumerate(block.keys):
             flag: exp.Expression = exp.Literal.number(0)
             if several:
                 flag = exp.Grouping(expressions=[key.expression.copy()])
-            choose(made, exp.alias_(flag, f"g{i}"))
+            choose(made, named(flag, f"g{i}"))
     if not made.expressions:
-        choose(made, exp.alias_(exp.Literal.number(1), "one"))
+        choose(made, named(exp.Literal.number(1), "one"))
     made = source(catalog, block, made)
     if unfold:
         # Equal rows are stored once: here each is wanted as often as it stands for.
@@ -290,7 +307,16 @@ def exact_scan(
 
 
 # Aggregates that a row counted several times does not change.
-_IDEMPOTENT = ("min", "max", "any_value", "bool_and", "bool_or", "approx_count_distinct", "arg_max", "arg_min")
+_IDEMPOTENT = (
+    "min",
+    "max",
+    "any_value",
+    "bool_and",
+    "bool_or",
+    "approx_count_distinct",
+    "arg_max",
+    "arg_min",
+)
 
 
 def _foldable(call: Call) -> bool:
@@ -305,18 +331,24 @@ def _counted(call: Call) -> exp.Expression:
     condition = call.filter
     inner = call.arguments[0] if call.arguments else None
     many = column(MULTIPLICITY, PUBLISHED)
-    if call.name == "count_if" or (call.name == "count" and inner is not None and not isinstance(inner, exp.Star)):
+    if call.name == "count_if" or (
+        call.name == "count" and inner is not None and not isinstance(inner, exp.Star)
+    ):
         known = (
             wrapped(inner)
             if call.name == "count_if"
             else exp.Not(this=exp.Is(this=wrapped(inner), expression=exp.Null()))
         )
-        condition = known if condition is None else exp.And(this=wrapped(condition), expression=wrapped(known))
+        condition = (
+            known
+            if condition is None
+            else exp.And(this=wrapped(condition), expression=wrapped(known))
+        )
     if call.name in ("count", "count_if"):
         total: exp.Expression = exp.Sum(this=many)
         if condition is not None:
             total = exp.Filter(this=total, expression=exp.Where(this=condition.copy()))
-        return exp.cast(exp.Coalesce(this=total, expressions=[exp.Literal.number(0)]), "BIGINT")
+        return cast(exp.Coalesce(this=total, expressions=[exp.Literal.number(0)]), "BIGINT")
     raise AssertionError(f"{call.name} is not foldable")
 
 

@@ -29,7 +29,14 @@ from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.tree import column, columns_of, sql, table
+from privsql.sql.tree import (
+    column,
+    columns_of,
+    derived,
+    named,
+    sql,
+    table,
+)
 
 MOST_STATES = 2**16
 MOST_BITS = 6
@@ -51,6 +58,7 @@ class Axis:
     factor: Floats  # (cells, cells)
     channel: Channel
     masses: Floats | None  # of the cells, where the channel is retention with replacement
+    independent: bool  # rows were perturbed independently of each other
 
     @property
     def count(self) -> int:
@@ -72,6 +80,24 @@ class States:
         return prod(axis.count for axis in self.axes)
 
     @property
+    def _only(self) -> Axis | None:
+        """The one axis that tells anything apart, if it is retention with replacement."""
+        axes = [axis for axis in self.axes if axis.count > 1]
+        return axes[0] if len(axes) == 1 and axes[0].masses is not None else None
+
+    @property
+    def masses(self) -> Floats | None:
+        """Mass of each state where one column alone makes them, else None."""
+        return None if self._only is None else self._only.masses
+
+    @property
+    def retention(self) -> float | None:
+        """Retention of that column, which the score interval needs."""
+        if self._only is None or not self._only.independent:
+            return None
+        return float(self._only.channel.retention)  # type: ignore[attr-defined]
+
+    @property
     def factors(self) -> list[Floats]:
         """The channel of each axis between its cells."""
         return [axis.factor for axis in self.axes]
@@ -80,7 +106,9 @@ class States:
 class Planner:
     """Finds atoms, evaluates them over domains and makes cells."""
 
-    def __init__(self, catalog: Catalog, block: Block, run: Run, domain: Callable[[str], str]) -> None:
+    def __init__(
+        self, catalog: Catalog, block: Block, run: Run, domain: Callable[[str], str]
+    ) -> None:
         self._catalog = catalog
         self._block = block
         self._run = run
@@ -140,10 +168,14 @@ class Planner:
             return place.copy()
         made = node.copy()
         for key, value in list(node.args.items()):
-            if isinstance(value, exp.Expression) and not isinstance(value, exp.Query | exp.DataType):
+            if isinstance(value, exp.Expression) and not isinstance(
+                value, exp.Query | exp.DataType
+            ):
                 made.set(key, self._write(value))
             elif isinstance(value, list):
-                made.set(key, [self._write(v) if isinstance(v, exp.Expression) else v for v in value])
+                made.set(
+                    key, [self._write(v) if isinstance(v, exp.Expression) else v for v in value]
+                )
         return made
 
     def _axis(self, i: int, name: str) -> Axis:
@@ -164,14 +196,17 @@ class Planner:
             and not any(node.find(exp.Query) for node in atoms)
         )
         first = pa.array(cells.first)
-        table = pa.table(
+        cells_table = pa.table(
             {"cell": pa.array(np.arange(cells.count))}
             | {f"x{i}_{n}": c.combine_chunks().take(first) for n, c in enumerate(columns)}
         )
         nulls = tuple(c.null_count > 0 for c in columns)
         if bits:
             codes = pa.table(
-                {f"x{i}_{n}": c.combine_chunks().take(first).cast(pa.bool_()).fill_null(False) for n, c in enumerate(columns)}
+                {
+                    f"x{i}_{n}": c.combine_chunks().take(first).cast(pa.bool_()).fill_null(False)
+                    for n, c in enumerate(columns)
+                }
                 | {
                     f"x{i}_{n}_null": c.combine_chunks().take(first).is_null()
                     for n, c in enumerate(columns)
@@ -181,7 +216,10 @@ class Planner:
             )
         else:
             codes = pa.table(
-                {f"x{i}": evaluated.column("value"), "cell": pa.array(cells.labels.astype(np.int64))}
+                {
+                    f"x{i}": evaluated.column("value"),
+                    "cell": pa.array(cells.labels.astype(np.int64)),
+                }
             )
         lumped = sensitive.channel.lump(cells)
         masses = None
@@ -189,26 +227,43 @@ class Planner:
             masses = cells.sizes / cells.size
         elif isinstance(sensitive.channel, Replace):
             masses = cells.sums(sensitive.channel.replacing)
-        return Axis(name, tuple(atoms), bits, nulls, table, codes, lumped.matrix, sensitive.channel, masses)
+        return Axis(
+            name,
+            tuple(atoms),
+            bits,
+            nulls,
+            cells_table,
+            codes,
+            lumped.matrix,
+            sensitive.channel,
+            masses,
+            sensitive.mechanism in ("uniform", "replace"),
+        )
 
     def _evaluate(self, name: str, atoms: Sequence[exp.Expression]) -> pa.Table:
         """Evaluate atoms over a domain: value, a0.., and the cell, in the domain's order."""
         inner = exp.select(
-            exp.alias_(column("i", PUBLISHED), "i"),
-            exp.alias_(column(name, PUBLISHED), "value"),
-            *(exp.alias_(atom.copy(), f"a{n}") for n, atom in enumerate(atoms)),
+            named(column("i", PUBLISHED), "i"),
+            named(column(name, PUBLISHED), "value"),
+            *(named(atom.copy(), f"a{n}") for n, atom in enumerate(atoms)),
         ).from_(table(self._domain(name), PUBLISHED))
         for join in self._block.rows.joins:
             if self._block.joins[join.alias] == name:
                 inner = joined_to(inner, join.table, join.alias, join.on)
         order = [exp.Ordered(this=column(f"a{n}"), nulls_first=False) for n in range(len(atoms))]
-        rank = exp.Window(this=exp.Anonymous(this="dense_rank"), order=exp.Order(expressions=order), over="OVER")
+        rank = exp.Window(
+            this=exp.Anonymous(this="dense_rank"), order=exp.Order(expressions=order), over="OVER"
+        )
         cell = exp.Sub(this=rank, expression=exp.Literal.number(1))
-        outer = exp.select(
-            column("value"),
-            *(column(f"a{n}") for n in range(len(atoms))),
-            exp.alias_(cell, "cell"),
-        ).from_(inner.subquery("evaluated")).order_by(column("i"))
+        outer = (
+            exp.select(
+                column("value"),
+                *(column(f"a{n}") for n in range(len(atoms))),
+                named(cell, "cell"),
+            )
+            .from_(derived(inner, "evaluated"))
+            .order_by(column("i"))
+        )
         found = self._run(outer)
         if found.num_rows != self._catalog.sensitive[name].domain.size:
             raise TooLargeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
+from functools import cache, reduce
 from typing import TypeVar
 
 from sqlglot import exp
@@ -110,7 +110,8 @@ def wrapped(node: exp.Expression) -> exp.Expression:
 
 def column(name: str, table: str | None = None) -> exp.Column:
     """A quoted column."""
-    return exp.column(exp.to_identifier(name, quoted=True), table=table and exp.to_identifier(table, quoted=True))
+    qualifier = exp.Identifier(this=table, quoted=True) if table else None
+    return exp.Column(this=exp.Identifier(this=name, quoted=True), table=qualifier)
 
 
 def number(value: float | int) -> exp.Expression:
@@ -118,7 +119,7 @@ def number(value: float | int) -> exp.Expression:
     if isinstance(value, int):
         return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
     text = exp.Literal.number(repr(abs(value)))
-    literal = exp.cast(text, "DOUBLE")
+    literal = cast(text, "DOUBLE")
     return literal if value >= 0 else exp.Paren(this=exp.Neg(this=literal))
 
 
@@ -153,3 +154,24 @@ def choose(query: exp.Select, *nodes: exp.Expression) -> exp.Select:
     for node in nodes:
         query.append("expressions", node)
     return query
+
+
+@cache
+def _type(kind: str) -> exp.DataType:
+    return exp.DataType.build(kind, dialect="duckdb")
+
+
+def cast(node: exp.Expression, kind: str) -> exp.Cast:
+    """``CAST(node AS kind)``; reading a type's name anew each time is slow."""
+    return exp.Cast(this=node, to=_type(kind).copy())
+
+
+def named(node: exp.Expression, name: str) -> exp.Alias:
+    """``node AS "name"``."""
+    return exp.Alias(this=node, alias=exp.Identifier(this=name, quoted=True))
+
+
+def derived(query: exp.Expression, name: str) -> exp.Subquery:
+    """``(query) AS name``, without copying it."""
+    identifier = exp.Identifier(this=name, quoted=True)
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=identifier))

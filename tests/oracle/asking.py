@@ -60,7 +60,9 @@ class ByHand:
         release = open_release(path)
         self.manifest, self.fault = release.manifest, fault
         with release.connection() as con:
-            self.table: pa.Table = con.execute(f"FROM {TABLE}").to_arrow_table()
+            self.table: pa.Table = con.sql(f"FROM {TABLE}").to_arrow_table()
+        self._codes: dict[str, NDArray[Any]] = {}  # reading codes takes longer than all else
+        self._grouped: dict[tuple[str, ...], tuple[NDArray[Any], list[tuple[Any, ...]]]] = {}
 
     def ask(self, family: Family, keys: tuple[str, ...]) -> list[Line]:
         columns = [c for c in self.manifest.sensitive if c.name in (*family.columns, *keys)]
@@ -83,18 +85,22 @@ class ByHand:
         return lines
 
     def _groups(self, public: list[str]) -> tuple[NDArray[Any], list[tuple[Any, ...]]]:
-        if not public:
-            return np.zeros(len(self.table), dtype=np.int64), [()]
-        with duckdb.connect() as con:
-            con.register("t", self.table)
-            names = ", ".join(public)
-            con.execute(f"CREATE TABLE k AS SELECT DISTINCT {names} FROM t ORDER BY ALL")
-            found = con.execute(
-                f"SELECT (dense_rank() OVER (ORDER BY {names}) - 1)::BIGINT AS g, row_number() OVER ()"
-                f" AS at FROM t ORDER BY at"
-            ).to_arrow_table()
-            labels = con.execute("FROM k ORDER BY ALL").fetchall()
-        return found.column("g").to_numpy(), labels
+        """The group of each row, and the keys of each group."""
+        if tuple(public) not in self._grouped:
+            groups = np.zeros(len(self.table), dtype=np.int64)
+            labels: list[tuple[Any, ...]] = [()]
+            for name in public:
+                encoded = self.table.column(name).combine_chunks().dictionary_encode()
+                values = encoded.dictionary.to_pylist()
+                groups = groups * len(values) + encoded.indices.to_numpy()
+                labels = [(*label, value) for label in labels for value in values]
+            self._grouped[tuple(public)] = groups, labels
+        return self._grouped[tuple(public)]
+
+    def _coded(self, column: SensitiveColumn) -> NDArray[Any]:
+        if column.name not in self._codes:
+            self._codes[column.name] = column.domain.codes(self.table.column(column.name))
+        return self._codes[column.name]
 
     def _totals(
         self,
@@ -111,25 +117,25 @@ class ByHand:
             G, H = g, np.zeros_like(g)
         elif self.fault == "wrong retention":
             G = 1.05 * G - 0.05 * G.mean()
-        codes = tuple(c.domain.codes(self.table.column(c.name)) for c in columns)
+        codes = tuple(self._coded(column) for column in columns)
         public = self._public(weight)
         m = self._hidden(MULTIPLICITY)
         w = self._hidden(WEIGHT)
         wanted = public * G[codes]
         spread = w * w * wanted**2 - w * public**2 * H[codes]
-        total = np.bincount(groups, m * w * wanted, minlength=count)
-        variance = np.bincount(groups, m * spread, minlength=count)
+        total: Array = np.bincount(groups, m * w * wanted, minlength=count).astype(np.float64)
+        variance: Array = np.bincount(groups, m * spread, minlength=count).astype(np.float64)
         return total, variance * (0.5 if self.fault == "small stderr" else 1.0)
 
     def _public(self, weight: str) -> Array:
         if weight == "1":
             return np.ones(len(self.table))
-        return self.table.column(weight).to_numpy().astype(np.float64)
+        return np.asarray(self.table.column(weight).to_numpy(), dtype=np.float64)
 
     def _hidden(self, name: str) -> Array:
         if name not in self.table.column_names:
             return np.ones(len(self.table))
-        return self.table.column(name).to_numpy().astype(np.float64)
+        return np.asarray(self.table.column(name).to_numpy(), dtype=np.float64)
 
 
 def _evaluated(state: str, columns: list[SensitiveColumn]) -> Array:
@@ -137,7 +143,8 @@ def _evaluated(state: str, columns: list[SensitiveColumn]) -> Array:
     with duckdb.connect() as con:
         for column in columns:
             values = pa.table({column.name: column.domain.values()})
-            con.register(f"d_{column.name}", values.append_column("c", [np.arange(len(values))]))
+            numbers = pa.array(np.arange(len(values)), pa.int64())
+            con.register(f"d_{column.name}", values.append_column("c", numbers))
         froms = ", ".join(f"d_{c.name}" for c in columns)
         order = ", ".join(f"d_{c.name}.c" for c in columns)
         found = con.execute(f"SELECT ({state})::DOUBLE FROM {froms} ORDER BY {order}").fetchnumpy()

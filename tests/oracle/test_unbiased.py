@@ -26,8 +26,8 @@ from tests.oracle.judging import Estimates, complaints
 from tests.oracle.releases import MECHANISMS, WHOLE, Releases, releases
 from tests.oracle.sessions import session_class
 
-COPIES = 400
-SEPARATE = 80  # where each copy is a file of its own
+COPIES = 300
+SEPARATE = 60  # where each copy is a file of its own
 
 Publish = Callable[[str], Releases]
 

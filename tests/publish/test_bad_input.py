@@ -115,9 +115,9 @@ def test_a_thousand_public_columns(place):
     table = pa.table([pa.array(["a", "b"] * 60), *[values] * 1_000], names=["s", *names])
     pq.write_table(table, place / "raw.parquet")
     roles = "".join(f'[columns.{name}]\nrole = "public"\n' for name in names)
-    start = time.monotonic()
+    start = time.process_time()
     report = publish(place, ONE + roles)
-    assert time.monotonic() - start < 30
+    assert time.process_time() - start < 30
     assert len(privsql.release.open(place / "out.duckdb").manifest.public) == 1_000
     assert report.rows == 120
 
@@ -222,8 +222,8 @@ PUBLIC_TYPES = {
     "JSON": "('{\"k\": ' || i % 3 || '}')::JSON",
 }
 
-# What Arrow makes of types that it does not know: the values are the same.
-CARRIED = {"UUID": "VARCHAR", "ENUM": "VARCHAR", "JSON": "VARCHAR", "HUGEINT": "DECIMAL(38,0)"}
+# The list of an ENUM is not needed for its values; all other types stay what they are.
+CARRIED = {"ENUM": "VARCHAR"}
 
 
 @pytest.mark.parametrize("grouping", [True, False], ids=["grouping", "measure"])
@@ -239,9 +239,6 @@ def test_public_columns_of_every_type(place, kind, grouping):
     spec = ONE + f'[columns.p]\nrole = "public"\ngrouping = {str(grouping).lower()}\n'
     if grouping and kind in ("LIST", "STRUCT", "MAP", "ARRAY"):
         refused(place, spec, "column p: ", DataError, source=str(place / "raw.duckdb"))
-        return
-    if kind == "BIT":
-        refused(place, spec, "type BIT", DataError, source=str(place / "raw.duckdb"))
         return
     report = publish(place, spec, source=str(place / "raw.duckdb"))
     assert report.manifest.public[0].type == CARRIED.get(kind, type_)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,20 @@ def test_a_column_of_too_many_values_is_left_as_it_is(monkeypatch):
         "values of job are not merged"
     ]
     assert not merging.fell_back
+
+
+def test_what_would_take_long_is_not_begun():
+    """All pairs of 1,500 values by 3,000 bins are 3.4 billion counts to compare."""
+    table = np.full((1500, 3000), 100)
+    start = time.process_time()
+    merging = merge({"place": [table]}, [np.arange(1500)], np.full(1500, 1))
+    assert time.process_time() - start < 5
+    assert merging.sizes == (1500,)
+    assert "1500 are too many" in merging.warnings[0]
+    # And what is begun ends: half of the limit, where no bin is sparse.
+    start = time.process_time()
+    assert linked(np.full((420, 3000), 100)).all()
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize("pool", [True, False])

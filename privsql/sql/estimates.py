@@ -1,0 +1,369 @@
+"""From bases to aggregates: formulas, covariances, intervals, as nested SELECTs.
+
+bases                b0, b1, ...  v0_0, v0_1, ...
+intermediate         means and spreads, with their slopes by each base
+values               a<i>, slopes d<i>_<k> by base k, effective rows e<i>
+covariances          c<i>_<j> = sum over k, l of d<i>_<k> d<j>_<l> v<k>_<l>
+intervals            s<i> standard error, l<i> and u<i> ends, ok<i> whether reliable
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.sql.aggregates import Formula, formula
+from privsql.sql.block import Aggregate, Block
+from privsql.sql.calculus import Slope, add, derivative, is_zero, moves, multiply
+from privsql.sql.catalog import PUBLISHED
+from privsql.sql.scan import StateScan
+from privsql.sql.states import States
+from privsql.sql.tree import (
+    cast,
+    choose,
+    column,
+    derived,
+    every,
+    named,
+    number,
+    sql,
+    table,
+    wrapped,
+)
+from privsql.sql.writing import MANY_ROWS, call, deviation, field, same, wald
+
+
+class Estimates:
+    """Writes the last tables of a reconstruction."""
+
+    def __init__(
+        self,
+        block: Block,
+        states: States,
+        scan: StateScan,
+        base: Sequence[Sequence[int]],
+        halves: Sequence[str],
+        pairs: Sequence[tuple[int, int]],
+        needed: Sequence[tuple[int, int]],
+        domain: Callable[[str], str],
+        iterative: bool,
+        certain: bool,
+    ) -> None:
+        self._block = block
+        self._states = states
+        self._scan = scan
+        self._base = base
+        self._halves = halves
+        self._pairs = pairs
+        self._needed = needed
+        self._domain = domain
+        self._iterative = iterative
+        self._certain = certain
+        self._formulas = {
+            i: self._formula(i, aggregate)
+            for i, aggregate in enumerate(block.aggregates)
+            if aggregate.kind == "linear"
+        }
+        # Slopes of intermediate results by bases: name -> base -> expression.
+        self._slopes: dict[str, dict[int, exp.Expression]] = {}
+
+    def _formula(self, i: int, aggregate: Aggregate) -> Formula:
+        def v(one: int, two: int) -> exp.Expression:
+            low, high = sorted((aggregate.bases[one], aggregate.bases[two]))
+            return column(f"v{low}_{high}")
+
+        return formula(aggregate.call.name, lambda n: column(f"b{aggregate.bases[n]}"), v, f"t{i}")
+
+    def write(self, name: Callable[[str], str], n: int, chosen: Sequence[int]) -> exp.Select:
+        """The table of one grouping set."""
+        query = self._start(name, n, chosen)
+        levels = max((len(f.levels) for f in self._formulas.values()), default=0)
+        for level in range(levels):
+            query = self._more(query, f"level{level}")
+            for i, made in self._formulas.items():
+                if level < len(made.levels):
+                    for key, node in made.levels[level].items():
+                        self._intermediate(query, i, key, node)
+        query = self._more(query, "sums")
+        slopes: dict[int, dict[int, exp.Expression]] = {}
+        for i, aggregate in enumerate(self._block.aggregates):
+            if aggregate.kind == "linear":
+                slopes[i] = self._linear(query, i, aggregate)
+            elif aggregate.kind == "domain":
+                choose(query, named(self._from_domain(aggregate), f"a{i}"))
+            elif aggregate.kind == "mode":
+                choose(query, *_no_bars(i))
+        query = self._more(query, "values")
+        query.append("joins", exp.Join(this=table(name("z")), kind="CROSS"))
+        for i, j in self._pairs:
+            known = i in slopes and j in slopes
+            node = self._covariance(slopes[i], slopes[j], i, j) if known else exp.Null()
+            choose(query, named(cast(node, "DOUBLE"), f"c{i}_{j}"))
+        for i, aggregate in enumerate(self._block.aggregates):
+            if aggregate.kind == "quantile":
+                choose(query, named(self._quantile(i, aggregate), f"at{i}"))
+        query = self._more(query, "estimates")
+        choose(query, named(exp.Boolean(this=self._certain), "certain"))
+        for i, aggregate in enumerate(self._block.aggregates):
+            if aggregate.kind == "linear":
+                fields = self._interval(i, aggregate)
+                for letter, node in zip(("s", "l", "u", "ok"), fields, strict=True):
+                    choose(query, named(node, f"{letter}{i}"))
+            elif aggregate.kind == "quantile":
+                choose(query, *self._quantile_columns(i, aggregate))
+        return query
+
+    @staticmethod
+    def _more(query: exp.Select, name: str) -> exp.Select:
+        """A SELECT of everything so far, to which columns are added."""
+        return exp.Select(expressions=[exp.Star()]).from_(derived(query, name), copy=False)
+
+    def _start(self, name: Callable[[str], str], n: int, chosen: Sequence[int]) -> exp.Select:
+        query = exp.Select(
+            expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("own"))]
+        )
+        for i in range(len(self._block.keys)):
+            if i not in chosen:
+                choose(query, named(exp.Null(), f"k{i}"))
+            choose(query, named(number(int(i not in chosen)), f"g{i}"))
+        query.from_(table(name(f"bases{n}"), "own"), copy=False)
+        exact = {i: a for i, a in enumerate(self._block.aggregates) if a.kind == "exact"}
+        if not self._scan.beside:
+            known = {text: n for n, (_, text) in enumerate(self._scan.exact)}
+            for i, aggregate in exact.items():
+                choose(query, named(column(f"e{known[sql(aggregate.call.node)]}", "own"), f"a{i}"))
+            # The names e<i> are wanted for effective rows.
+            if known:
+                star = query.expressions[0].this
+                star.set("except_", [exp.to_identifier(f"e{n}") for n in known.values()])
+            return query
+        # Aggregates that cannot be put together from states have a scan of their own.
+        on = every(
+            [
+                *(same(column(f"k{i}", "own"), column(f"k{i}", "beside")) for i in chosen),
+                *(
+                    exp.EQ(this=column(f"g{i}", "beside"), expression=number(int(i not in chosen)))
+                    for i in range(len(self._block.keys))
+                ),
+            ]
+        )
+        other = table(name("beside"), "beside")
+        kind = {"kind": "CROSS"} if on is None else {"side": "LEFT", "on": on}
+        query.append("joins", exp.Join(this=other, **kind))
+        for i in exact:
+            choose(query, named(column(f"x{i}", "beside"), f"a{i}"))
+        return query
+
+    # -- values and covariances ---------------------------------------------------------
+
+    def _slope(self, k: int) -> Slope:
+        """Slopes by base k: of bases themselves, and of intermediate results."""
+
+        def slope(name: str) -> exp.Expression:
+            if name == f"b{k}":
+                return number(1)
+            known = self._slopes.get(name, {}).get(k)
+            if known is None or isinstance(known, exp.Literal):
+                return number(0) if known is None else known
+            return column(f"{name}_by{k}")
+
+        return slope
+
+    def _intermediate(self, query: exp.Select, i: int, name: str, node: exp.Expression) -> None:
+        choose(query, named(node.copy(), name))
+        slopes: dict[int, exp.Expression] = {}
+        for k in dict.fromkeys(self._block.aggregates[i].bases):
+            if moves(node, self._slope(k)):
+                slopes[k] = derivative(node, self._slope(k))
+                choose(query, named(slopes[k], f"{name}_by{k}"))
+        self._slopes[name] = slopes
+
+    def _linear(self, query: exp.Select, i: int, aggregate: Aggregate) -> dict[int, exp.Expression]:
+        made = self._formulas[i]
+        choose(query, named(cast(wrapped(made.value), "DOUBLE"), f"a{i}"))
+        observed: exp.Expression = exp.Null()
+        if aggregate.call.name in ("count", "count_if", "sum"):
+            observed = column(f"r{aggregate.bases[0]}")
+        elif aggregate.call.name == "avg":
+            top, bottom = (column(f"r{k}") for k in aggregate.bases)
+            below = exp.Nullif(this=bottom, expression=number(0))
+            observed = exp.Div(this=top, expression=below, typed=False, safe=False)
+        choose(query, named(cast(observed, "DOUBLE"), f"seen{i}"))
+        choose(query, named(self._effective(aggregate), f"e{i}"))
+        slopes: dict[int, exp.Expression] = {}
+        for k in dict.fromkeys(aggregate.bases):
+            if moves(made.smooth, self._slope(k)):
+                slopes[k] = derivative(made.smooth, self._slope(k))
+                if not isinstance(slopes[k], exp.Literal):
+                    choose(query, named(slopes[k], f"d{i}_{k}"))
+        return slopes
+
+    def _covariance(
+        self, left: dict[int, exp.Expression], right: dict[int, exp.Expression], i: int, j: int
+    ) -> exp.Expression:
+        """``sum_kl d a_i/d b_k  d a_j/d b_l  v_kl``."""
+        total: exp.Expression = number(0)
+        for k, one in left.items():
+            for other, two in right.items():
+                d_one = one if isinstance(one, exp.Literal) else column(f"d{i}_{k}")
+                d_two = two if isinstance(two, exp.Literal) else column(f"d{j}_{other}")
+                shared = column(f"v{min(k, other)}_{max(k, other)}")
+                total = add(total, multiply(multiply(d_one, d_two), shared))
+        return total if is_zero(total) else exp.Paren(this=total)
+
+    def _effective(self, aggregate: Aggregate) -> exp.Expression:
+        """Effective rows of an aggregate: those of its worst piece."""
+        found: list[exp.Expression] = []
+        for t in dict.fromkeys(t for k in aggregate.bases for t in self._base[k]):
+            w, u = column(f"ws{t}"), column(f"wf{t}")
+            square = exp.Mul(this=w, expression=w.copy())
+            ratio = exp.Div(this=square, expression=u, typed=False, safe=False)
+            some = exp.GT(this=u.copy(), expression=number(0))
+            rows = exp.GT(this=column("n"), expression=number(0))
+            whens = [exp.If(this=some, true=ratio), exp.If(this=rows, true=number(MANY_ROWS))]
+            found.append(exp.Case(ifs=whens, default=number(0.0)))
+        if len(found) == 1:
+            return found[0]
+        return exp.Least(this=found[0], expressions=found[1:])
+
+    # -- intervals ----------------------------------------------------------------------
+
+    def _interval(self, i: int, aggregate: Aggregate) -> tuple[exp.Expression, ...]:
+        """Standard error, ends and reliability of one aggregate."""
+        value = column(f"a{i}")
+        if self._certain:
+            return number(0.0), value, value.copy(), exp.Boolean(this=True)
+        spread = deviation(column(f"c{i}_{i}"))
+        rows = column(f"e{i}")
+        scored = self._score(i, aggregate)
+        if scored is not None:
+            return spread, *scored
+        if aggregate.call.name == "avg":
+            one, two = aggregate.bases
+            low, high = sorted((one, two))
+            struct = call(
+                "privsql_fieller_interval",
+                *map(
+                    column,
+                    (f"b{one}", f"b{two}", f"v{one}_{one}", f"v{low}_{high}", f"v{two}_{two}"),
+                ),
+                rows,
+                column("z"),
+            )
+            return spread, *(field(struct, part) for part in ("low", "high", "reliable"))
+        low_end, high_end, good = wald(value, spread, rows)
+        return spread, *self._cut(i, aggregate, low_end, high_end), good
+
+    def _cut(
+        self, i: int, aggregate: Aggregate, low: exp.Expression, high: exp.Expression
+    ) -> tuple[exp.Expression, ...]:
+        """The likelihood's estimate lies in the possible range, and so does its interval."""
+        if not self._iterative or aggregate.call.name not in ("count", "count_if"):
+            return low, high
+        rows = cast(column("n"), "DOUBLE")
+        struct = call("privsql_constrain", column(f"a{i}"), low, high, number(0.0), rows)
+        return field(struct, "low"), field(struct, "high")
+
+    def _score(self, i: int, aggregate: Aggregate) -> tuple[exp.Expression, ...] | None:
+        """A count under conditions on one column has the score interval.
+
+        The published count is binomial there; the condition's mass m makes the 2 x 2 channel.
+        """
+        pieces = self._base[aggregate.bases[0]]
+        plain = len(pieces) == 1 and not self._halves[pieces[0]] and not self._states.hidden
+        counts = aggregate.call.name in ("count", "count_if")
+        retention = self._states.retention
+        if not counts or not plain or retention is None or self._scan.weighted:
+            return None
+        mass = column(f"m{pieces[0]}")
+        miss = exp.Paren(this=exp.Mul(this=number(1 - retention), expression=mass))
+        hit = exp.Paren(this=exp.Add(this=number(retention), expression=miss.copy()))
+        rows = []
+        for chance in (miss, hit):
+            rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=chance.copy()))
+            rows.append(exp.Array(expressions=[rest, chance.copy()]))
+        factors = exp.Array(expressions=[exp.Array(expressions=rows)])
+        n = cast(column("n"), "DOUBLE")
+        struct = call("privsql_score_interval", column(f"seen{i}"), n, factors, column("z"))
+        # A condition that holds for every value, or for none, is answered exactly.
+        sure = exp.Or(
+            this=exp.LTE(this=mass.copy(), expression=number(1e-12)),
+            expression=exp.GTE(this=mass.copy(), expression=number(1 - 1e-12)),
+        )
+        value = column(f"a{i}")
+        low, high, good = (
+            exp.Case(ifs=[exp.If(this=sure.copy(), true=exact.copy())], default=field(struct, part))
+            for exact, part in (
+                (value, "low"),
+                (value, "high"),
+                (exp.Boolean(this=True), "reliable"),
+            )
+        )
+        return *self._cut(i, aggregate, low, high), good
+
+    # -- quantiles and domains ------------------------------------------------------------
+
+    def _quantile(self, i: int, aggregate: Aggregate) -> exp.Expression:
+        assert aggregate.fraction is not None
+        kind = "disc" if aggregate.call.name == "quantile_disc" else "cont"
+        fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
+        return call(
+            "privsql_quantile", column(f"q{i}"), fraction, exp.Literal.string(kind), column("z")
+        )
+
+    def _quantile_columns(self, i: int, aggregate: Aggregate) -> list[exp.Expression]:
+        """The quantile's value and the values at the ends of its interval."""
+
+        def value(part: str) -> exp.Expression:
+            at = exp.Add(this=field(column(f"at{i}"), part), expression=number(1))
+            return call("list_extract", column(f"o{i}"), at)
+
+        lower, upper = value("lower"), value("upper")
+        fraction = field(column(f"at{i}"), "fraction")
+        if aggregate.call.name == "quantile_disc":
+            middle: exp.Expression = lower
+        elif self._temporal(aggregate):
+            micros = [call("epoch_us", cast(node, "TIMESTAMP")) for node in (lower, upper)]
+            gap = exp.Paren(this=exp.Sub(this=micros[1], expression=micros[0].copy()))
+            steps = cast(exp.Round(this=exp.Mul(this=gap, expression=fraction)), "BIGINT")
+            middle = call("make_timestamp", exp.Add(this=micros[0].copy(), expression=steps))
+        else:
+            low, high = (cast(node, "DOUBLE") for node in (lower, upper))
+            rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=fraction.copy()))
+            middle = exp.Add(
+                this=exp.Mul(this=low, expression=rest),
+                expression=exp.Mul(this=high, expression=fraction),
+            )
+        nothing = cast(exp.Null(), "DOUBLE")
+        return [
+            named(middle, f"a{i}"),
+            named(value("low"), f"l{i}"),
+            named(value("high"), f"u{i}"),
+            named(field(column(f"at{i}"), "reliable"), f"ok{i}"),
+            *(named(nothing.copy(), f"{name}{i}") for name in ("s", "e", "seen")),
+        ]
+
+    def _temporal(self, aggregate: Aggregate) -> bool:
+        assert aggregate.ordered is not None
+        written = self._states.written[sql(aggregate.ordered)]
+        for axis in self._states.axes:
+            if isinstance(written, exp.Column) and written.name in axis.cells.column_names:
+                return pa.types.is_temporal(axis.cells.column(written.name).type)
+        return False
+
+    def _from_domain(self, aggregate: Aggregate) -> exp.Expression:
+        """MIN or MAX of a sensitive column: of its public domain."""
+        assert aggregate.ordered is not None
+        (owner,) = {c.name for c in aggregate.ordered.find_all(exp.Column)}
+        made = exp.Select(expressions=[call(aggregate.call.name, aggregate.ordered.copy())])
+        made.from_(table(self._domain(owner), PUBLISHED), copy=False)
+        return exp.Subquery(this=made)
+
+
+def _no_bars(i: int) -> list[exp.Expression]:
+    made: list[exp.Expression] = [
+        named(cast(exp.Null(), "DOUBLE"), f"{letter}{i}") for letter in ("s", "l", "u", "e", "seen")
+    ]
+    return [*made, named(cast(exp.Null(), "BOOLEAN"), f"ok{i}")]

@@ -1,0 +1,73 @@
+"""Words that the reconstruction's SQL is made of."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from privsql.sql.tree import column, number, wrapped
+
+# Below this many effective rows an interval is not called by its level (udfs.intervals).
+ENOUGH_ROWS = 20
+
+# Effective rows of an answer that is known: more than any table has.
+MANY_ROWS = 1e18
+
+
+def call(name: str, *arguments: exp.Expression) -> exp.Expression:
+    """A function call."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def dot(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+    """Sum of products of two lists."""
+    return call("list_dot_product", one, two)
+
+
+def same(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+    """Equality under which NULL is a value like any other."""
+    return exp.NullSafeEQ(this=one, expression=two)
+
+
+def field(struct: exp.Expression, name: str) -> exp.Expression:
+    """A part of a struct."""
+    return exp.Dot(this=exp.Paren(this=struct.copy()), expression=exp.to_identifier(name))
+
+
+def or_zero(node: exp.Expression) -> exp.Expression:
+    """Zero where there is nothing to add up."""
+    return exp.Coalesce(this=node, expressions=[number(0.0)])
+
+
+def products(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+    """Products of two lists, entry by entry."""
+    pair = exp.to_identifier("z")
+    body = exp.Mul(
+        this=exp.Bracket(this=exp.Column(this=pair), expressions=[exp.Literal.number(0)]),
+        expression=exp.Bracket(
+            this=exp.Column(this=pair.copy()), expressions=[exp.Literal.number(1)]
+        ),
+    )
+    pairs = call("list_zip", one, two)
+    return call("list_transform", pairs, exp.Lambda(this=body, expressions=[pair.copy()]))
+
+
+def deviation(variance: exp.Expression) -> exp.Expression:
+    """Root of a variance; one that is not above zero says nothing, so it gives NULL."""
+    positive = exp.GT(this=wrapped(variance), expression=number(0))
+    return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=wrapped(variance)))])
+
+
+def wald(
+    estimate: exp.Expression, spread: exp.Expression, rows: exp.Expression
+) -> tuple[exp.Expression, exp.Expression, exp.Expression]:
+    """``estimate +- z * standard error``, and whether that may be called by its level."""
+    half = exp.Mul(this=column("z"), expression=wrapped(spread))
+    known = exp.Not(this=exp.Is(this=wrapped(spread), expression=exp.Null()))
+    good = exp.And(
+        this=known, expression=exp.GTE(this=wrapped(rows), expression=number(ENOUGH_ROWS))
+    )
+    return (
+        exp.Sub(this=wrapped(estimate), expression=exp.Paren(this=half)),
+        exp.Add(this=wrapped(estimate), expression=exp.Paren(this=half.copy())),
+        exp.Coalesce(this=exp.Paren(this=good), expressions=[exp.Boolean(this=False)]),
+    )
