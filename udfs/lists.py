@@ -136,7 +136,7 @@ def by_factors(column: Column) -> Iterator[tuple[Kron, Rows]]:
 def alike(table: Array) -> Iterator[Rows]:
     """Rows of a table, shape ``(rows, width)``, that are equal to one another.
 
-    >>> [list(rows) for rows in alike(np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 1.0]]))]
+    >>> [rows.tolist() for rows in alike(np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 1.0]]))]
     [[0, 2], [1]]
     """
     if (table == table[:1]).all():

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from functools import cache
 
 import duckdb
+import pyarrow as pa
 from duckdb.func import PythonUDFType
 from duckdb.sqltypes import DuckDBPyType
 
@@ -46,7 +47,8 @@ def _with_parameters(function: Function) -> Callable[..., Arrow]:
     """The body under a signature of its own: DuckDB counts parameters and takes no ``*``."""
 
     def call(*columns: Column) -> Arrow:
-        return function.body(*columns)
+        # DuckDB leaves out rows with a NULL among their arguments; there may be no other.
+        return function.body(*columns) if len(columns[0]) else pa.nulls(0)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     names = [inspect.Parameter(name, kind) for name in function.parameters]

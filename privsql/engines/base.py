@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
+
+Parameters = Sequence[object] | Mapping[str, object]
 
 
 class Engine(Protocol):
     """A place that holds the published table and runs plain aggregate SQL over it."""
 
-    def scan(self, sql: str, parameters: Sequence[object] = ()) -> pa.Table:
+    def scan(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one SELECT and return all of its rows, or raise one of ``privsql.errors``."""
         ...
 

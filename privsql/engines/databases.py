@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -10,8 +10,10 @@ import pyarrow as pa
 from privsql.engines.calls import Cursor
 from privsql.errors import ProgrammingError
 
+Parameters = Sequence[object] | Mapping[str, object]
 
-def selected(cursor: Cursor, sql: str, parameters: Sequence[object]) -> duckdb.DuckDBPyRelation:
+
+def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBPyRelation:
     """The relation of one SELECT with as many parameters as it takes; it has not run yet."""
     statements = cursor.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -19,10 +21,11 @@ def selected(cursor: Cursor, sql: str, parameters: Sequence[object]) -> duckdb.D
     wanted, given = len(statements[0].named_parameters), len(parameters)
     if wanted != given:
         raise ProgrammingError(f"the statement takes {wanted} parameters; {given} were given")
-    return cursor.sql(statements[0], params=list(parameters))
+    values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
+    return cursor.sql(statements[0], params=values)
 
 
-def fetched(sql: str, parameters: Sequence[object]) -> Callable[[Cursor], pa.Table]:
+def fetched(sql: str, parameters: Parameters) -> Callable[[Cursor], pa.Table]:
     """Work that runs one SELECT and returns its rows."""
     return lambda cursor: selected(cursor, sql, parameters).to_arrow_table()
 
@@ -37,6 +40,8 @@ def connected(
 ) -> duckdb.DuckDBPyConnection:
     """An empty in-memory database that loads no extension and reads no variable by itself."""
     config: dict[str, str | bool | int | float | list[str]] = {
+        # Over a whole domain, or an estimate that is zero, a quotient is NULL and no mistake.
+        "error_on_division_by_zero": "false",
         "autoload_known_extensions": "false",
         "autoinstall_known_extensions": "false",
         "temp_directory": temporary,

@@ -14,13 +14,14 @@ file and what it says, one that is opened later sees the new.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import duckdb
 import pyarrow as pa
 
 from privsql.engines import databases
 from privsql.engines.calls import Calls, checked_timeout
+from privsql.engines.databases import Parameters
 from privsql.engines.problems import translated
 from privsql.errors import IntegrityError, OperationalError, ProgrammingError
 from privsql.release.manifest import Manifest
@@ -63,7 +64,7 @@ class Embedded:
             raise
         self._calls = Calls(connection, timeout=limit, prepare=[SEARCH_PATH])
 
-    def scan(self, sql: str, parameters: Sequence[object] = ()) -> pa.Table:
+    def scan(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one SELECT over the release and the public tables."""
         return self._calls.run(databases.fetched(sql, parameters))
 

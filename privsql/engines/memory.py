@@ -10,12 +10,13 @@ decimal128(38, 0) and goes in again as DECIMAL(38,0).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from privsql.engines import databases
 from privsql.engines.calls import Calls, Cursor, checked_timeout
+from privsql.engines.databases import Parameters
 from udfs.register import register
 
 MEMORY_LIMIT = "2GB"
@@ -42,16 +43,29 @@ class Memory:
         """Copy a table in under a name, in place of one that has it."""
         self._calls.run(lambda cursor: databases.store(cursor, name, table))
 
-    def forget(self, name: str) -> None:
-        """Drop a table, if there is one of that name."""
-        drop = f"DROP TABLE IF EXISTS memory.main.{databases.quoted(name)}"
-        self._calls.run(lambda cursor: cursor.execute(drop))
+    def load_all(self, tables: Mapping[str, pa.Table]) -> None:
+        """Copy several tables in at once."""
 
-    def run(self, sql: str, parameters: Sequence[object] = ()) -> pa.Table:
+        def work(cursor: databases.Cursor) -> None:
+            for name, table in tables.items():
+                databases.store(cursor, name, table)
+
+        self._calls.run(work)
+
+    def forget(self, *names: str) -> None:
+        """Drop tables, those that are there."""
+
+        def work(cursor: databases.Cursor) -> None:
+            for name in names:
+                cursor.execute(f"DROP TABLE IF EXISTS memory.main.{databases.quoted(name)}")
+
+        self._calls.run(work)
+
+    def run(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one SELECT over what was loaded."""
         return self._calls.run(databases.fetched(sql, parameters))
 
-    def describe(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[str, str]]:
+    def describe(self, sql: str, parameters: Parameters = ()) -> list[tuple[str, str]]:
         """Names and DuckDB types of the columns of one SELECT, which is not run."""
 
         def look(cursor: Cursor) -> list[tuple[str, str]]:

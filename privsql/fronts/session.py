@@ -193,8 +193,8 @@ class Session:
                 self._load(plan, loaded, settings, compiled)
             table = self._memory.run(*_both(writer.finish(compiled, plans)))
         finally:
-            for name in loaded:
-                self._memory.forget(name)
+            if loaded:
+                self._memory.forget(*loaded)
         return self._outcome(table, compiled, compiler.notices, described, settings)
 
     def _load(
@@ -205,16 +205,15 @@ class Session:
         if settings.simultaneous:
             cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in compiled.outs))
         z = critical(settings.confidence_level, cells)
-        if plan.beside is not None:
-            self._memory.load(f"{plan.prefix}_beside", self._engine.scan(*_both(plan.beside)))
-            loaded.append(f"{plan.prefix}_beside")
-        for name, table in {
+        tables = {
             f"{plan.prefix}_scan": scanned,
             f"{plan.prefix}_z": pa.table({"z": pa.array([z])}),
             **plan.tables,
-        }.items():
-            self._memory.load(name, table)
-            loaded.append(name)
+        }
+        if plan.beside is not None:
+            tables[f"{plan.prefix}_beside"] = self._engine.scan(*_both(plan.beside))
+        loaded += tables
+        self._memory.load_all(tables)
 
     def _describe(self, tree: exp.Expression, parameters: Parameters) -> list[tuple[str, str]]:
         """Ask DuckDB what columns the query has, on empty tables of the same shape."""
@@ -325,7 +324,7 @@ class Session:
             each.close()
 
 
-def _both(printed: Printed) -> tuple[str, tuple[object, ...]]:
+def _both(printed: Printed) -> tuple[str, Mapping[str, object]]:
     return printed.sql, printed.parameters
 
 

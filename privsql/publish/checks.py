@@ -25,6 +25,7 @@ def check_columns(spec: Spec, raw: Source) -> None:
             f"{len(reserved)} columns of the source begin with {RESERVED}, which is ours",
             hint="rename them in the source",
         )
+    raw.check_types([column.name for column in spec.public])
     kinds = {
         folded(name): kind.id
         for name, kind in zip(raw.relation.columns, raw.relation.types, strict=True)
@@ -36,7 +37,6 @@ def check_columns(spec: Spec, raw: Source) -> None:
             " apart by lists and structures",
             hint="take them apart in the source, drop them, or write grouping = false",
         )
-    raw.check_types([column.name for column in spec.public])
 
 
 def check_units(spec: Spec, raw: Source, notes: Notes) -> None:

@@ -129,13 +129,12 @@ def _tell(
         # Perturbation shrinks a difference of distributions to p times itself, and a statistic
         # of its square grows with the rows.
         notes.warn(
-            "groups were compared by published values, in which differences are weaker: at"
+            "public values were compared by published rows, in which differences are weaker: at"
             f" retention {min(kept):.3g} the test sees about as much as it would in"
-            f" {min(kept) ** 2:.2g} of the rows unperturbed. Values that it cannot tell apart"
-            " would all be one group, so every public value stays on its own instead; another"
-            " publication with other draws may come out merged. A higher retention, coarser"
-            ' public values or a minimum count help; [groups] from = "raw" compares raw values,'
-            " and costs the release its epsilon"
+            f" {min(kept) ** 2:.2g} of the rows unperturbed, so values that differ may have looked"
+            " alike. Every public value stays on its own instead; other draws may come out"
+            " merged. A higher retention, coarser public values or a minimum count help;"
+            ' [groups] from = "raw" compares raw values, and costs the release its epsilon'
         )
 
 

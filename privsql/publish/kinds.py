@@ -88,8 +88,15 @@ def called(kind: pa.DataType) -> str:
     return kind.type_name.upper() if isinstance(kind, pa.OpaqueType) else str(kind)
 
 
-def restored(values: Any, kind: pa.DataType) -> Any:
-    """Plain values as the type that they came in; raises what Arrow raises if they do not fit."""
+def restored(values: Any, kind: pa.DataType, *, safe: bool = True) -> Any:
+    """Plain values as the type that they came in; raises what Arrow raises if they do not fit.
+
+    ``safe = False`` is for integers that are known to.
+    """
+    if values.type == kind:
+        return values
+    if pa.types.is_integer(kind) and pa.types.is_integer(values.type):
+        return values.cast(kind, safe=safe)
     if pa.types.is_dictionary(kind):
         return values.cast(kind.value_type)
     if not isinstance(kind, pa.BaseExtensionType):

@@ -45,6 +45,10 @@ KEY_BYTES = 32
 # Rows worked on at once: the buffers of a chunk (1 MiB each) stay in a core's cache.
 CHUNK = 1 << 16
 
+# Bytes of a row's two words, which are a block of the cipher, and as many rows of nothing.
+BLOCK = 16
+ZEROS = memoryview(bytes(BLOCK * CHUNK))
+
 # Streams below this name purposes; a repetition of one adds multiples of it.
 PURPOSES = 1 << 32
 
@@ -144,13 +148,14 @@ class SystemSource(Randomness):
         system gives for each call and nobody keeps: several times faster than asking it for
         every byte.
         """
-        drawn: Words = np.empty((len(codes), 2), dtype=np.uint64)
+        # A row more than there are: the cipher may want room for a block that it does not write.
+        drawn: Words = np.empty((len(codes) + 1, 2), dtype=np.uint64)
+        room = drawn.data.cast("B")
         stream_of = Cipher(algorithms.AES(os.urandom(KEY_BYTES)), modes.CTR(bytes(16))).encryptor()
-        for start in range(0, len(codes), CHUNK):
-            part = drawn[start : start + CHUNK]
-            words = np.frombuffer(stream_of.update(bytes(part.nbytes)), dtype=np.uint64)
-            part[:] = words.reshape(-1, 2)
-        return drawn
+        for start in range(0, BLOCK * len(codes), len(ZEROS)):
+            count = min(len(ZEROS), BLOCK * len(codes) - start)
+            stream_of.update_into(ZEROS[:count], room[start : start + count + BLOCK])
+        return drawn[:-1]
 
 
 class Seeded(Keyed):

@@ -93,7 +93,8 @@ class Sampler:
         codes = np.asarray(codes, dtype=np.int64)
         if codes.ndim != 1 or units.shape != (len(codes), 2):
             raise InterfaceError("perturbing needs one unit of two words for each value")
-        if len(codes) and not 0 <= codes.min() <= codes.max() < self.channel.size:
+        # As unsigned numbers, of which negative ones are the largest.
+        if len(codes) and codes.view(np.uint64).max() >= self.channel.size:
             outside = int(((codes < 0) | (codes >= self.channel.size)).sum())
             raise DataError(f"{outside} values lie outside of the domain of {column!r}")
         # SQL does not tell Age from age, so a new spelling must not bring new draws.
@@ -116,8 +117,9 @@ class Sampler:
         if len(self._table):
             wanted = words[:, 1] >> np.uint64(64 - SCALE_BITS)
             return np.where(kept, codes, np.searchsorted(self._table, wanted, side="right"))
-        size = self.channel.size
-        return np.where(kept, codes, bounded(randomness, units, label, codes, size, first=words))
+        drawn = bounded(randomness, units, label, codes, self.channel.size, first=words)
+        np.copyto(drawn, codes, where=kept)
+        return drawn
 
 
 def digest(channel: Channel, domain: Domain | None = None) -> str:

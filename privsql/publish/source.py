@@ -86,12 +86,13 @@ class Source:
 
     def check_types(self, names: Sequence[str]) -> None:
         """Refuse columns that cannot be published as what they are; no row is read for it."""
+        if not names:
+            return
         # Of all columns: to choose among a thousand takes longer than to look at nothing of them.
         nothing = self.relation.limit(0)
         with readable(), exactly(self.connection):
             empty = nothing.to_arrow_table()
-        with duckdb.connect() as other:
-            arrived = list(map(str, other.from_arrow(empty).types))
+        arrived = list(map(str, self.connection.from_arrow(empty).types))
         wanted = {name.casefold() for name in names}
         lost = []
         for name, kind, there in zip(nothing.columns, nothing.types, arrived, strict=True):

@@ -169,12 +169,8 @@ def _manifest(connection: duckdb.DuckDBPyConnection, path: Path) -> Manifest:
 def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path) -> None:
     """The table has the columns, types and number of rows that the manifest says."""
     try:
-        found = connection.execute(
-            "SELECT column_name, data_type FROM duckdb_columns()"
-            " WHERE database_name = current_database() AND schema_name = 'main'"
-            " AND table_name = $1 ORDER BY column_index",
-            [manifest.table],
-        ).fetchall()
+        table = connection.table(published_table(manifest.table))
+        found = list(zip(table.columns, map(str, table.types), strict=True))
         columns: list[PublicColumn | SensitiveColumn] = [*manifest.public, *manifest.sensitive]
         expected = [(column.name, column.type) for column in columns]
         hidden = [GROUP] * manifest.grouped + [WEIGHT] * manifest.weighted
@@ -182,7 +178,7 @@ def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path
         names = [name for name, _ in found[len(expected) :]]
         if found[: len(expected)] != expected or names != hidden:
             raise IntegrityError(f"the table in {path} is not the one that its manifest describes")
-        rows = _count(connection.table(published_table(manifest.table)))
+        rows = _count(table)
     except duckdb.Error:
         raise IntegrityError(f"the table in {path} is damaged or missing") from None
     if rows != manifest.rows:

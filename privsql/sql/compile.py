@@ -231,7 +231,7 @@ class Compiler:
         uncertain = [f"a{i}" for i in part.estimates()]
         for clause in ("expressions", "where", "qualify", "order", "windows"):
             self._inner(tree.args.get(clause), part, uncertain)
-        tree = tree.from_(exp.to_table(f"block{number}"))
+        tree.from_(exp.to_table(f"block{number}"), copy=False)
         outs = []
         projections = []
         for i, projection in enumerate(tree.expressions):

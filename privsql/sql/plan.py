@@ -32,7 +32,7 @@ class Printed:
     """A statement and the values bound in it."""
 
     sql: str
-    parameters: tuple[object, ...] = ()
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,11 @@ class Parameters:
     values: Mapping[str, object]
 
     def bind(self, tree: exp.Expression) -> Printed:
-        """Print a tree, which is used up, with its values bound in order."""
-        used: dict[str, int] = {}
-        if self.values:
-            for node in list(tree.find_all(exp.Placeholder)):
-                name = str(node.this)
-                used.setdefault(name, len(used) + 1)
-                node.replace(exp.Parameter(this=exp.Literal.number(used[name])))
-        return Printed(tree.sql("duckdb", copy=False), tuple(self.values[name] for name in used))
+        """Print a tree, which is used up, and find the values of its parameters."""
+        if not self.values:
+            return Printed(tree.sql("duckdb", copy=False))
+        used = {str(node.this) for node in tree.find_all(exp.Placeholder)}
+        return Printed(tree.sql("duckdb", copy=False), {name: self.values[name] for name in used})
 
 
 def read_parameters(
@@ -162,6 +159,9 @@ class PlanWriter:
             for piece in base:
                 for node in (*piece.truths, *([piece.factor] if piece.factor is not None else [])):
                     found.setdefault(sql(node), node)
+        for branch in block.where:
+            for node in branch.truths:
+                found.setdefault(sql(node), node)
         for key in block.keys:
             if key.sensitive:
                 found.setdefault(sql(key.expression), key.expression)

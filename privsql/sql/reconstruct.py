@@ -202,6 +202,7 @@ class Writer:
         for i, key in enumerate(self._block.keys):
             if key.sensitive:
                 choose(query, named(self._states.written[sql(key.expression)].copy(), f"k{i}"))
+        choose(query, named(self._kept(), "kept"))
         for i, aggregate in self._of_kind("quantile", "mode"):
             assert aggregate.ordered is not None
             written = self._states.written[sql(aggregate.ordered)]
@@ -209,6 +210,16 @@ class Writer:
             rank = exp.Window(this=call("dense_rank"), order=order, over="OVER")
             choose(query, named(written.copy(), f"o{i}"), named(rank, f"rank{i}"))
         return Step(self._name("states"), query)
+
+    def _kept(self) -> exp.Expression:
+        """Whether WHERE can hold in a state: values that it excludes make no group."""
+        ways: exp.Expression | None = None
+        for branch in self._block.where:
+            way = every(self._states.written[sql(node)] for node in branch.truths)
+            if way is None:
+                return exp.Boolean(this=True)
+            ways = way if ways is None else exp.Or(this=wrapped(ways), expression=wrapped(way))
+        return ways if ways is not None else exp.Boolean(this=False)
 
     @staticmethod
     def _cross(query: exp.Select, source: exp.Expression) -> None:
@@ -276,6 +287,7 @@ class Writer:
             # Classes exist per hidden row: a mixed key has other values for each.
             distinct = exp.Select(expressions=[*map(column, groups)], distinct=exp.Distinct())
             distinct.from_(table(self._name("states")), copy=False)
+            distinct.set("where", exp.Where(this=column("kept")))
             query.set("from_", exp.From(this=derived(distinct, "c")))
             self._join(query, states, every(same(column(h, "s"), column(h, "c")) for h in hidden))
         else:

@@ -189,11 +189,12 @@ class Sources:
         columns = {}
         for projection in inner.expressions:
             for name, expression in self._projected(rows, projection):
-                if name.casefold() in columns:
-                    raise Unsupported(
-                        f"a sub-select has two columns named {name!r}",
-                        hint="give them different names",
-                    )
+                # As DuckDB does: the first keeps the name, the next is numbered.
+                again = 0
+                given = name
+                while name.casefold() in columns:
+                    again += 1
+                    name = f"{given}_{again}"
                 columns[name.casefold()] = (name, expression)
         where = list(rows.where)
         if condition := inner.args.get("where"):

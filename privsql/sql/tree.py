@@ -99,11 +99,16 @@ def every(conditions: Iterable[exp.Expression]) -> exp.Expression | None:
     return reduce(lambda a, b: exp.And(this=a, expression=b), parts) if parts else None
 
 
+_PLAIN = (exp.Column, exp.Literal, exp.Boolean, exp.Null, exp.Placeholder, exp.Func, exp.Paren)
+
+
 def wrapped(node: exp.Expression) -> exp.Expression:
-    """A copy that may stand inside any other expression."""
-    node = bare(node).copy()
-    simple = (exp.Column, exp.Literal, exp.Func, exp.Boolean, exp.Null, exp.Placeholder)
-    if isinstance(node, simple) and not isinstance(node, exp.Connector):
+    """The expression so that it may stand inside any other one.
+
+    It is not copied: copies of copies of large formulas are what planning would spend its
+    time on.  Trees that share nodes print well; whoever changes one copies it first.
+    """
+    if isinstance(node, _PLAIN) and not isinstance(node, exp.Connector):
         return node
     return exp.Paren(this=node)
 

@@ -170,7 +170,7 @@ def gathered(
         truths = {row[:-1]: float(row[-1]) for row in con.execute(family.sql(by)).fetchall()}
     lines: dict[object, list[Line]] = defaultdict(list)
     if releases.stacked:
-        for line in askers[0].ask(family, ("rep", *by)):
+        for line in sorted(askers[0].ask(family, ("rep", *by)), key=lambda line: int(line[0])):
             lines[line[1 : 1 + len(by)]].append(line[1 + len(by) :])
     else:
         for asker in askers:

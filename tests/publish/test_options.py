@@ -529,12 +529,12 @@ def test_a_starter_spec_without_rows(tmp_path):
 # --- what became of the groups ------------------------------------------------------
 
 
-def people(folder: Path) -> Path:
-    """Two jobs that differ in their illnesses, and two that do not differ from these."""
+def workers(folder: Path) -> Path:
+    """Three jobs that differ in their illnesses, and three that are like these."""
     rng = np.random.default_rng(12)
-    job = rng.integers(0, 4, 6_000)
-    ill = rng.random(6_000) < np.array([0.3, 0.7])[job % 2]
-    jobs, ills = np.array(["a", "b", "c", "d"])[job], np.where(ill, "yes", "no")
+    job = rng.integers(0, 6, 6_000)
+    ill = rng.random(6_000) < np.array([0.2, 0.5, 0.8])[job % 3]
+    jobs, ills = np.array(list("abcdef"))[job], np.where(ill, "yes", "no")
     pq.write_table(pa.table({"job": jobs, "ill": ills}), folder / "raw.parquet")
     return folder / "raw.parquet"
 
@@ -545,26 +545,26 @@ def test_the_report_says_what_became_of_public_values(tmp_path):
         '[columns.ill]\nrole = "sensitive"\nmechanism = "uniform"\nretention = {kept}\n'
         'domain = ["yes", "no"]\n[groups]\nsignificance = 0.001\n{more}'
     )
-    source = str(people(tmp_path))
+    source = str(workers(tmp_path))
 
     def published(kept: float, more: str = ""):
         wanted = parse_spec(spec.format(kept=kept, more=more))
         return privsql.publish(source, tmp_path / "r.duckdb", spec=wanted, seed=1, force=True)
 
     merged = published(0.6)
-    assert "personal groups: 2, merged by published values; public values: job 4 -> 2" in str(
+    assert "personal groups: 3, merged by published values; public values: job 6 -> 3" in str(
         merged
     )
     assert not any("merged" in warning for warning in merged.warnings)
     apart = published(0.03)
-    assert apart.manifest.groups.count == 4
+    assert apart.manifest.groups.count == 6
     assert apart.manifest.groups.merge == "none"
-    assert "personal groups: 4, not merged (see the warning); public values: job 4" in str(apart)
+    assert "personal groups: 6, not merged (see the warning); public values: job 6" in str(apart)
     assert "not merged: no public column would keep two values" in apart.warnings[-2]
     assert "at retention 0.03 the test sees about as much as it would in 0.0009" in str(apart)
     assert 'from = "raw"' in apart.warnings[-1]
     raw = published(0.03, 'from = "raw"\n')
-    assert "personal groups: 2, merged by raw values" in str(raw)
+    assert "personal groups: 3, merged by raw values" in str(raw)
     assert math.isinf(raw.manifest.privacy.epsilon)
     none = published(0.6, 'merge = "none"\n')
-    assert "personal groups: 4; public values: job 4" in str(none)
+    assert "personal groups: 6; public values: job 6" in str(none)

@@ -288,7 +288,10 @@ PEOPLE = 12_000
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_perturbed_columns_keep_their_type_and_follow_their_channel(tmp_path, mechanism):
+def test_perturbed_columns_keep_their_type_and_follow_their_channel(
+    tmp_path, monkeypatch, mechanism
+):
+    monkeypatch.setattr("privsql.publish.decoy.SIMULATED_ROWS", 1 << 18)
     rng = np.random.default_rng(5)
     codes, spec = {}, '[release]\ntable = "t"\n[columns.id]\nrole = "public"\ngrouping = false\n'
     with duckdb.connect(str(tmp_path / "raw.duckdb")) as con:

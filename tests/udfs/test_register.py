@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from udfs.errors import KernelError
-from udfs.functions import FUNCTIONS
+from udfs.functions import FUNCTIONS, TALLY
 from udfs.intervals import critical, score_interval
 from udfs.invert import invert
 from udfs.kron import Kron, retention_factor
@@ -122,23 +122,80 @@ def test_intervals_equal_the_kernels(con):
     assert value == "c"
 
 
+ARGUMENTS = {
+    "DOUBLE[]": "[45, 55]",
+    "DOUBLE[][][]": HALF,
+    "DOUBLE": "0.5",
+    "INTEGER": "9",
+    "BIGINT": "9",
+    "BIGINT[]": "[0, 1]",
+    "VARCHAR": "'cont'",
+    f"{TALLY}[]": f"[privsql_tally([4, 5], [4, 5], [4, 5], [0, 1], 0.5, 2, {HALF})]",
+}
+
+
 def test_every_function_runs_and_null_gives_null(con):
-    arguments = {
-        "DOUBLE[]": "[45, 55]",
-        "DOUBLE[][][]": HALF,
-        "DOUBLE": "0.5",
-        "INTEGER": "9",
-        "BIGINT": "9",
-        "BIGINT[]": "[0, 1]",
-        "VARCHAR": "'cont'",
-    }
     for function in FUNCTIONS:
-        given = [arguments[kind] for kind in function.parameters.values()]
+        given = [ARGUMENTS[kind] for kind in function.parameters.values()]
         assert one(con, f"{function.name}({', '.join(given)})") is not None
         for position, kind in enumerate(function.parameters.values()):
             holes = [*given]
             holes[position] = f"NULL::{kind}"
             assert one(con, f"{function.name}({', '.join(holes)})") is None
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+def test_rows_that_all_have_a_null_somewhere_are_all_null(con, function):
+    """Then DuckDB calls with no rows at all."""
+    given = [ARGUMENTS[kind] for kind in function.parameters.values()]
+    given[0] = f"if(i % 2 = 0, NULL, {given[0]})"
+    given[-1] = f"if(i % 2 = 1, NULL, {given[-1]})"
+    rows = con.execute(f"SELECT {function.name}({', '.join(given)}) FROM range(9) s(i)").fetchall()
+    assert rows == [(None,)] * 9
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("score_interval", ["55", "100", HALF, "2"]),
+        ("wald_interval", ["10", "4", "25", "2"]),
+        ("fieller_interval", ["40", "100", "25", "0", "36", "25", "2"]),
+        ("constrain", ["3", "-2", "12", "0", "100"]),
+    ],
+)
+def test_a_null_among_other_rows_spoils_only_its_own(con, name, arguments):
+    """A group without rows has NULL estimates, in any argument and beside other groups."""
+    expected = one(con, f"privsql_{name}({', '.join(arguments)}).low")
+    assert expected is not None
+    for holes in [{k} for k in range(len(arguments))] + [set(range(len(arguments)))]:
+        given = [
+            f"if(i % 3 = {k % 3}, NULL, {a})" if k in holes else a for k, a in enumerate(arguments)
+        ]
+        query = f"SELECT i, privsql_{name}({', '.join(given)}) AS b FROM range(5000) s(i)"
+        rows = con.execute(f"SELECT i, b.low, b.high FROM ({query}) ORDER BY i").fetchall()
+        gone = {k % 3 for k in holes}
+        for i, low, high in rows:
+            assert (low is None, high is None) == (i % 3 in gone,) * 2
+            assert low is None or low == expected
+
+
+def test_what_is_exact_is_worth_infinitely_many_rows(con):
+    wald = one(con, "privsql_wald_interval(10, 4, 'inf'::DOUBLE, 2)")
+    assert wald == {"low": 6, "high": 14, "reliable": True}
+    fieller = one(con, "privsql_fieller_interval(40, 100, 25, 0, 0, 'inf'::DOUBLE, 2)")
+    assert fieller == {"low": pytest.approx(0.3), "high": pytest.approx(0.5), "reliable": True}
+    few = one(con, "privsql_wald_interval(10, 4, 5, 2)")
+    assert few == {"low": 6, "high": 14, "reliable": False}
+
+
+def test_a_quantile_without_parts_is_null(con):
+    for tallies in ("[]", f"[NULL::{TALLY}]", f"NULL::{TALLY}[]"):
+        found = one(con, f"{quantile(tallies=tallies)}.lower")
+        assert found is None
+    rows = con.execute(
+        f"SELECT {quantile(tallies=f'if(i % 2 = 0, [], [{tally()}, NULL])')}.low FROM range(4) s(i)"
+    ).fetchall()
+    assert rows == [(None,), (0,), (None,), (0,)]
 
 
 def test_an_empty_table_gives_no_rows(con):
@@ -149,9 +206,13 @@ def test_an_empty_table_gives_no_rows(con):
 # --- wrong calls are told in words -------------------------------------------------
 
 
-def quantile(positions: str, q: str, kind: str, z: str = "2") -> str:
+def tally(positions: str = "[0, 1]", q: str = "0.5", size: str = "2") -> str:
     counts = "[45, 55], [45, 55], [45, 55]"
-    return f"privsql_quantile({counts}, {positions}, {q}, '{kind}', {HALF}, {z})"
+    return f"privsql_tally({counts}, {positions}, {q}, {size}, {HALF})"
+
+
+def quantile(q: str = "0.5", kind: str = "'cont'", z: str = "2", tallies: str = "") -> str:
+    return f"privsql_quantile({tallies or f'[{tally()}]'}, {q}, {kind}, {z})"
 
 
 @pytest.mark.parametrize(
@@ -186,12 +247,26 @@ def quantile(positions: str, q: str, kind: str, z: str = "2") -> str:
         ("privsql_dense([-1], [1], 2)", "a state must lie between 0 and size - 1"),
         ("privsql_dense([0, 1], [1], 2)", "states and amounts must be equally long"),
         ("privsql_dense([0, NULL], [1, 2], 2)", "states must not hold NULL"),
-        (quantile("[0, 1]", "0.5", "mode"), "'disc' or 'cont'"),
-        (quantile("[0, 1]", "1.5", "cont"), "between 0 and 1"),
-        (quantile("[0]", "0.5", "cont"), "positions has a list of 1"),
-        (quantile("[0, -2]", "0.5", "cont"), "or -1"),
-        (quantile("[0, 9]", "0.5", "cont"), "not be higher"),
-        (quantile("[0, 1]", "0.5", "cont", "0"), "critical value"),
+        (tally(q="1.5"), "between 0 and 1"),
+        (tally("[0]"), "positions has a list of 1"),
+        (tally("[0, -2]"), "or -1"),
+        (tally("[0, 2]"), "below the number of positions"),
+        (tally(size="0"), "at least one position"),
+        (quantile(kind="'mode'"), "'disc' or 'cont'"),
+        (quantile(q="1.5"), "between 0 and 1"),
+        (quantile(q="0.4"), "same q"),
+        (quantile(z="0"), "critical value"),
+        (quantile(tallies=f"[{tally()}, {tally(size='3')}]"), "equally long"),
+        (quantile(tallies=f"[struct_update({tally()}, total := [1.0])]"), "equally long"),
+        (quantile(tallies=f"[struct_update({tally()}, total := [1.0, NULL])]"), "hold NULL"),
+        (quantile(tallies=f"[struct_update({tally()}, total := NULL)]"), "must not be NULL"),
+        (quantile(tallies=f"[struct_update({tally()}, certain := NULL)]"), "must not be NULL"),
+        ("privsql_wald_interval(1, 2, 'nan'::DOUBLE, 2)", "effective_rows must be numbers"),
+        (
+            "privsql_fieller_interval(1, 2, 3, 0, 3, 'nan'::DOUBLE, 2)",
+            "effective_rows must be numbers",
+        ),
+        ("privsql_wald_interval('inf'::DOUBLE, 2, 30, 2)", "estimate must be finite"),
         ("privsql_constrain(1, 0, 2, 5, 4)", "ends below where it begins"),
         ("privsql_constrain(1, 0, 2, 'nan'::DOUBLE, 4)", "floor must be numbers"),
         ("privsql_nothing(1)", "does not exist"),
@@ -215,9 +290,10 @@ def test_matrices_of_equal_entries_and_other_shapes_are_told_apart(con):
     ("expression", "name"),
     [
         ("privsql_dense([0], [1], i)", "size"),
-        (quantile("[0, 1]", "i / 10", "cont"), "q"),
-        (quantile("[i % 2, 1]", "0.5", "cont"), "positions"),
-        (quantile("[0, 1]", "0.5", "' || if(i = 1, 'disc', 'cont') || '"), "kind"),
+        (tally(q="i / 10"), "q"),
+        (tally(size="i + 1"), "size"),
+        (quantile(q="i / 10"), "q"),
+        (quantile(kind="if(i = 1, 'disc', 'cont')"), "kind"),
     ],
 )
 def test_what_describes_the_query_must_not_vary(con, expression, name):
