@@ -46,7 +46,7 @@ class Memory:
     def load_all(self, tables: Mapping[str, pa.Table]) -> None:
         """Copy several tables in at once."""
 
-        def work(cursor: databases.Cursor) -> None:
+        def work(cursor: Cursor) -> None:
             for name, table in tables.items():
                 databases.store(cursor, name, table)
 
@@ -55,7 +55,7 @@ class Memory:
     def forget(self, *names: str) -> None:
         """Drop tables, those that are there."""
 
-        def work(cursor: databases.Cursor) -> None:
+        def work(cursor: Cursor) -> None:
             for name in names:
                 cursor.execute(f"DROP TABLE IF EXISTS memory.main.{databases.quoted(name)}")
 

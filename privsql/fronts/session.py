@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-from sqlglot import exp
 
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines.embedded import Embedded
@@ -23,9 +22,17 @@ from privsql.engines.memory import Memory
 from privsql.errors import InterfaceError, Notice, ProgrammingError
 from privsql.release.store import open_release
 from privsql.sql.catalog import Catalog, Sensitive
-from privsql.sql.compile import Compiled, Compiler, our_function
+from privsql.sql.compile import Compiled, Compiler
 from privsql.sql.parse import Statement, parts, statements
-from privsql.sql.plan import BlockPlan, Parameters, PlanWriter, Printed, read_parameters
+from privsql.sql.plan import (
+    BlockPlan,
+    PlanWriter,
+    Printed,
+    described_query,
+    empty_query,
+    read_parameters,
+    typed_query,
+)
 from udfs.intervals import critical
 
 ESTIMATORS = ("auto", "inversion", "iterative")
@@ -59,7 +66,9 @@ class Settings:
         if short in ("error_bars", "simultaneous"):
             if not isinstance(value, bool):
                 raise ProgrammingError(f"privsql.{short} is true or false")
-            return replace(self, **{short: value})
+            if short == "error_bars":
+                return replace(self, error_bars=value)
+            return replace(self, simultaneous=value)
         raise ProgrammingError(
             f"there is no setting {name!r}",
             hint="the settings are privsql.estimator, .confidence_level, .error_bars, .simultaneous",
@@ -92,7 +101,10 @@ class Session:
         for name, table in self._tables.items():
             self._memory.load(name, table)
             self._mirror.load(name, table.slice(0, 0))
-        columns = tuple((c.name, c.type) for c in (*manifest.public, *manifest.sensitive))
+        columns = (
+            *((c.name, c.type) for c in manifest.public),
+            *((c.name, c.type) for c in manifest.sensitive),
+        )
         self.catalog = Catalog(
             manifest.table,
             columns,
@@ -109,13 +121,7 @@ class Session:
             grouped=manifest.grouped,
             rows=manifest.rows,
         )
-        self._mirror.load(manifest.table, self._empty())
-
-    def _empty(self) -> pa.Table:
-        select = exp.select(
-            *(exp.column(exp.to_identifier(name, quoted=True)) for name, _ in self.catalog.columns)
-        ).from_(exp.to_table(exp.to_identifier(self.catalog.table, quoted=True)))
-        return self._engine.scan(select.limit(0).sql("duckdb"))
+        self._mirror.load(manifest.table, self._engine.scan(empty_query(self.catalog)))
 
     # -- statements -------------------------------------------------------------------
 
@@ -173,7 +179,8 @@ class Session:
         assert statement.tree is not None
         tree = statement.tree.copy()
         parameters = read_parameters(tree, given)
-        described = self._describe(tree, parameters)
+        # DuckDB itself says what columns there are, on empty tables of the same shape.
+        described = self._mirror.describe(*_both(described_query(tree, parameters)))
         compiler = Compiler(self.catalog, statement.text)
         compiled = compiler.compile(tree)
         prefix = f"q{next(self._counter)}"
@@ -215,43 +222,16 @@ class Session:
         loaded += tables
         self._memory.load_all(tables)
 
-    def _describe(self, tree: exp.Expression, parameters: Parameters) -> list[tuple[str, str]]:
-        """Ask DuckDB what columns the query has, on empty tables of the same shape."""
-        made = tree.copy()
-        for node in list(made.find_all(exp.Anonymous)):
-            short = our_function(node)
-            if short is None or not node.expressions:
-                continue
-            cast = exp.cast(
-                node.expressions[0].copy(), "BOOLEAN" if short == "reliable" else "DOUBLE"
-            )
-            if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
-                cast = exp.alias_(cast, node.sql("duckdb").lower(), quoted=True)
-            node.replace(cast)
-        printed = parameters.bind(made)
-        return self._mirror.describe(printed.sql, printed.parameters)
-
     def _domain(self, name: str) -> str:
         """The table of a column's domain in memory, loaded when it is first needed."""
         if name not in self._domains:
             sensitive = self.catalog.sensitive[name]
             values = sensitive.domain.values()
             table = pa.table({"i": pa.array(range(len(values)), type=pa.int64()), name: values})
-            self._memory.load(f"domain_{len(self._domains)}_raw", table)
-            typed = self._memory.run(
-                exp.select(
-                    exp.column("i"),
-                    exp.alias_(
-                        exp.cast(exp.column(exp.to_identifier(name, quoted=True)), sensitive.type),
-                        name,
-                        quoted=True,
-                    ),
-                )
-                .from_(exp.to_table(f"domain_{len(self._domains)}_raw"))
-                .order_by(exp.column("i"))
-                .sql("duckdb")
-            )
-            self._memory.forget(f"domain_{len(self._domains)}_raw")
+            raw = f"domain_{len(self._domains)}_raw"
+            self._memory.load(raw, table)
+            typed = self._memory.run(typed_query(raw, name, sensitive.type))
+            self._memory.forget(raw)
             self._domains[name] = f"domain_{len(self._domains)}"
             self._memory.load(self._domains[name], typed)
         return self._domains[name]

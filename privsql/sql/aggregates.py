@@ -48,13 +48,13 @@ class Call:
     """An aggregate as it was written: its name, arguments, FILTER and DISTINCT."""
 
     name: str
-    arguments: tuple[exp.Expression, ...]
-    filter: exp.Expression | None
+    arguments: tuple[exp.Expr, ...]
+    filter: exp.Expr | None
     distinct: bool
-    node: exp.Expression
+    node: exp.Expr
 
 
-def read_call(node: exp.Expression) -> Call:
+def read_call(node: exp.Expr) -> Call:
     """Take an aggregate apart."""
     condition = None
     inner = node
@@ -75,10 +75,10 @@ def read_call(node: exp.Expression) -> Call:
         if order.expressions[0].args.get("desc"):
             raise Unsupported("a quantile in descending order", hint="ask for 1 - q instead")
         return Call(name, (inner.this, order.this), condition, False, node)
-    found: list[exp.Expression] = []
+    found: list[exp.Expr] = []
     for key in ("this", "expression", "quantile"):
         part = inner.args.get(key)
-        if isinstance(part, exp.Expression):
+        if isinstance(part, exp.Expr):
             found.append(part)
     for part in inner.args.get("expressions") or ():
         found.append(part)
@@ -91,7 +91,7 @@ def read_call(node: exp.Expression) -> Call:
     return Call(name, tuple(found), condition, distinct, node)
 
 
-def _name(node: exp.Expression) -> str:
+def _name(node: exp.Expr) -> str:
     name = name_of(node)
     return SAME.get(name, name)
 
@@ -141,8 +141,8 @@ def _squares(branches: list[Branch]) -> list[Branch]:
     return [times([branch], [branch])[0] for branch in branches]
 
 
-Cell = Callable[[int], exp.Expression]
-Pair = Callable[[int, int], exp.Expression]
+Cell = Callable[[int], exp.Expr]
+Pair = Callable[[int, int], exp.Expr]
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ class Formula:
     ``value`` is the aggregate, ``smooth`` the form whose derivatives carry its error.
     """
 
-    value: exp.Expression
-    smooth: exp.Expression
-    levels: tuple[dict[str, exp.Expression], ...] = ()
+    value: exp.Expr
+    smooth: exp.Expr
+    levels: tuple[dict[str, exp.Expr], ...] = ()
 
 
 def formula(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
@@ -178,13 +178,13 @@ def formula(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
         {mean.name: _over(b(1), n)},
         {plain.name: _minus_square(_over(b(0), n), mean, mean)},
     )
-    value: exp.Expression = _positive(
+    value: exp.Expr = _positive(
         exp.Add(
             this=plain, expression=_covariance(mean, mean, n, v(1, 1), v(1, 2), v(1, 2), v(2, 2))
         ),
         _over(b(0), n),
     )
-    smooth: exp.Expression = plain
+    smooth: exp.Expr = plain
     if name.endswith("samp"):
         value, smooth = _bessel(value, n), _bessel(smooth, n)
     if name.startswith("stddev"):
@@ -221,25 +221,25 @@ def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
     )
 
 
-def _minus_square(mean: exp.Expression, one: exp.Expression, two: exp.Expression) -> exp.Expression:
+def _minus_square(mean: exp.Expr, one: exp.Expr, two: exp.Expr) -> exp.Expr:
     return exp.Sub(this=mean, expression=_paren(exp.Mul(this=one.copy(), expression=two.copy())))
 
 
 def _covariance(
-    m: exp.Expression,
-    k: exp.Expression,
-    n: exp.Expression,
-    su: exp.Expression,
-    sn: exp.Expression,
-    un: exp.Expression,
-    nn: exp.Expression,
-) -> exp.Expression:
+    m: exp.Expr,
+    k: exp.Expr,
+    n: exp.Expr,
+    su: exp.Expr,
+    sn: exp.Expr,
+    un: exp.Expr,
+    nn: exp.Expr,
+) -> exp.Expr:
     """``Cov(s/n, u/n) = (Cov(s,u) - m Cov(u,n) - k Cov(s,n) + m k Var n) / n^2``.
 
     with m = s/n and k = u/n.
     """
 
-    def product(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+    def product(one: exp.Expr, two: exp.Expr) -> exp.Expr:
         return _paren(exp.Mul(this=one.copy(), expression=two.copy()))
 
     inner = exp.Add(
@@ -253,22 +253,22 @@ def _covariance(
     return _over(_paren(inner), product(n, n))
 
 
-def _paren(node: exp.Expression) -> exp.Expression:
+def _paren(node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=node)
 
 
-def _over(top: exp.Expression, bottom: exp.Expression) -> exp.Expression:
+def _over(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
     below = exp.Nullif(this=wrapped(bottom), expression=number(0))
     return _paren(exp.Div(this=wrapped(top), expression=below, typed=False, safe=False))
 
 
-def _unless_zero(n: exp.Expression, value: exp.Expression) -> exp.Expression:
+def _unless_zero(n: exp.Expr, value: exp.Expr) -> exp.Expr:
     """NULL where nothing was counted, as SQL's SUM of nothing."""
     when = exp.If(this=exp.NEQ(this=n.copy(), expression=number(0)), true=value.copy())
     return exp.Case(ifs=[when])
 
 
-def _positive(node: exp.Expression, scale: exp.Expression) -> exp.Expression:
+def _positive(node: exp.Expr, scale: exp.Expr) -> exp.Expr:
     """NULL where an estimate of a spread came out below zero; what is rounding is zero."""
     rounding = exp.Mul(this=number(-1e-12), expression=exp.Abs(this=scale.copy()))
     when = exp.If(
@@ -278,7 +278,7 @@ def _positive(node: exp.Expression, scale: exp.Expression) -> exp.Expression:
     return exp.Case(ifs=[when])
 
 
-def _bessel(node: exp.Expression, n: exp.Expression) -> exp.Expression:
+def _bessel(node: exp.Expr, n: exp.Expr) -> exp.Expr:
     """``node * n / (n - 1)``, NULL up to one row."""
     more = exp.If(
         this=exp.GT(this=n.copy(), expression=number(1)),

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.calculus import NotSmooth, add, by, depends, derivative, is_zero, multiply
-from privsql.sql.writing import call, deviation, field, wald
 from privsql.sql.tree import (
     bare,
     cast,
@@ -24,6 +23,7 @@ from privsql.sql.tree import (
     number,
     wrapped,
 )
+from privsql.sql.writing import call, deviation, field, wald
 
 FIELDS = ("stderr", "low", "high", "reliable")
 
@@ -32,15 +32,15 @@ FIELDS = ("stderr", "low", "high", "reliable")
 class Bars:
     """Expressions for an estimate's standard error, ends and reliability."""
 
-    stderr: exp.Expression
-    low: exp.Expression
-    high: exp.Expression
-    reliable: exp.Expression
+    stderr: exp.Expr
+    low: exp.Expr
+    high: exp.Expr
+    reliable: exp.Expr
     known: bool = True
 
-    def field(self, name: str) -> exp.Expression:
+    def field(self, name: str) -> exp.Expr:
         """One of them by name."""
-        node: exp.Expression = getattr(self, name)
+        node: exp.Expr = getattr(self, name)
         return node.copy()
 
 
@@ -50,7 +50,7 @@ def none() -> Bars:
     return Bars(nothing, nothing.copy(), nothing.copy(), cast(exp.Null(), "BOOLEAN"), known=False)
 
 
-def exact(node: exp.Expression) -> Bars:
+def exact(node: exp.Expr) -> Bars:
     """An answer without error."""
     return Bars(number(0.0), node.copy(), node.copy(), exp.Boolean(this=True))
 
@@ -58,12 +58,12 @@ def exact(node: exp.Expression) -> Bars:
 # Columns of an estimate: its error bars by field, or None where it has none of its own.
 Own = Callable[[str], Bars]
 # Covariance and effective rows of estimates by their columns' names.
-Covariance = Callable[[str, str], exp.Expression | None]
-Effective = Callable[[str], exp.Expression]
+Covariance = Callable[[str, str], exp.Expr | None]
+Effective = Callable[[str], exp.Expr]
 
 
 def bars_of(
-    node: exp.Expression,
+    node: exp.Expr,
     estimates: list[str],
     own: Own,
     covariance: Covariance,
@@ -92,7 +92,7 @@ def bars_of(
     if total is None:
         return none()
     spread = deviation(total)
-    rows: exp.Expression = effective(used[0])
+    rows: exp.Expr = effective(used[0])
     if len(used) > 1:
         rows = exp.Least(this=rows, expressions=[effective(name) for name in used[1:]])
     ratio = _ratio(node, used, covariance)
@@ -103,16 +103,16 @@ def bars_of(
     return _unless_certain(node, Bars(spread, *wald(node, spread, rows)))
 
 
-def _unless_certain(node: exp.Expression, bars: Bars) -> Bars:
+def _unless_certain(node: exp.Expr, bars: Bars) -> Bars:
     """Where nothing was replaced there is no error; what variances say there is rounding."""
     fields = []
     for name, plain in zip(FIELDS, (number(0.0), node, node, exp.Boolean(this=True)), strict=True):
         sure = exp.If(this=column("certain"), true=plain.copy())
         fields.append(exp.Case(ifs=[sure], default=bars.field(name)))
-    return Bars(*fields)
+    return Bars(fields[0], fields[1], fields[2], fields[3])
 
 
-def _inside_query(node: exp.Expression, name: str) -> bool:
+def _inside_query(node: exp.Expr, name: str) -> bool:
     return any(
         each.name == name
         for query in node.find_all(exp.Query)
@@ -120,7 +120,7 @@ def _inside_query(node: exp.Expression, name: str) -> bool:
     )
 
 
-def _line(node: exp.Expression, name: str, slope: exp.Expression, own: Bars) -> Bars:
+def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
     """A straight line in one estimate."""
     if not own.known:
         return none()
@@ -134,7 +134,7 @@ def _line(node: exp.Expression, name: str, slope: exp.Expression, own: Bars) -> 
     return Bars(stderr, first, second, own.field("reliable"))
 
 
-def _substituted(node: exp.Expression, name: str, by: exp.Expression) -> exp.Expression:
+def _substituted(node: exp.Expr, name: str, by: exp.Expr) -> exp.Expr:
     made = node.copy()
     if isinstance(made, exp.Column):
         return by.copy()
@@ -145,9 +145,9 @@ def _substituted(node: exp.Expression, name: str, by: exp.Expression) -> exp.Exp
 
 
 def _variance(
-    left: dict[str, exp.Expression], right: dict[str, exp.Expression], covariance: Covariance
-) -> exp.Expression | None:
-    total: exp.Expression = number(0)
+    left: dict[str, exp.Expr], right: dict[str, exp.Expr], covariance: Covariance
+) -> exp.Expr | None:
+    total: exp.Expr = number(0)
     for one, d_one in left.items():
         for two, d_two in right.items():
             if is_zero(d_one) or is_zero(d_two):
@@ -159,9 +159,7 @@ def _variance(
     return total
 
 
-def _ratio(
-    node: exp.Expression, used: list[str], covariance: Covariance
-) -> list[exp.Expression] | None:
+def _ratio(node: exp.Expr, used: list[str], covariance: Covariance) -> list[exp.Expr] | None:
     """Numerator, denominator and their (co)variances, where both are straight lines."""
     if not isinstance(node, exp.Div) or not any(depends(node.expression, name) for name in used):
         return None

@@ -19,7 +19,7 @@ from sqlglot import exp
 from privsql.sql import aggregates
 from privsql.sql.aggregates import Base, Call, read_call
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.pieces import Branch, Separator, within
+from privsql.sql.pieces import Branch, Separator, counting, within
 from privsql.sql.rows import Rows, canonical
 from privsql.sql.tree import (
     Unsupported,
@@ -35,9 +35,26 @@ from privsql.sql.tree import (
 )
 
 VOLATILE = frozenset(
-    """random setseed uuid uuidv4 uuidv7 gen_random_uuid nextval currval setval stats vector_type
-    write_log error sleep_ms current_query current_query_id current_connection_id
-    current_transaction_id""".split()
+    [
+        "random",
+        "setseed",
+        "uuid",
+        "uuidv4",
+        "uuidv7",
+        "gen_random_uuid",
+        "nextval",
+        "currval",
+        "setval",
+        "stats",
+        "vector_type",
+        "write_log",
+        "error",
+        "sleep_ms",
+        "current_query",
+        "current_query_id",
+        "current_connection_id",
+        "current_transaction_id",
+    ]
 )
 OURS = ("stderr", "low", "high", "reliable", "observed")
 
@@ -46,7 +63,7 @@ OURS = ("stderr", "low", "high", "reliable", "observed")
 class Key:
     """An expression of GROUP BY, and the sensitive columns in it."""
 
-    expression: exp.Expression
+    expression: exp.Expr
     sensitive: frozenset[str]
 
 
@@ -57,8 +74,8 @@ class Aggregate:
     call: Call
     kind: str  # exact | linear | quantile | mode | domain
     bases: tuple[int, ...] = ()
-    ordered: exp.Expression | None = None  # the sensitive value of a quantile or mode
-    fraction: exp.Expression | None = None
+    ordered: exp.Expr | None = None  # the sensitive value of a quantile or mode
+    fraction: exp.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,7 @@ class Block:
     """What one SELECT over published rows needs."""
 
     rows: Rows
-    guards: tuple[exp.Expression, ...]  # public conditions of WHERE
+    guards: tuple[exp.Expr, ...]  # public conditions of WHERE
     where: tuple[Branch, ...]  # the others, as branches
     keys: tuple[Key, ...]
     sets: tuple[tuple[int, ...], ...]  # grouping sets, by positions of keys
@@ -94,7 +111,10 @@ class Leaf:
 class Builder:
     """Takes one SELECT apart."""
 
-    def __init__(self, catalog: Catalog, rows: Rows, text: str) -> None:
+    def __init__(
+        self, catalog: Catalog, rows: Rows, text: str, kind: Callable[[exp.Expr], str]
+    ) -> None:
+        self._kind = kind
         self._catalog = catalog
         self._rows = rows
         self._text = text
@@ -129,11 +149,11 @@ class Builder:
             return node.name if node.name in self._catalog.sensitive else ""
         return joins.get(node.table, "")
 
-    def sensitive(self, node: exp.Expression) -> frozenset[str]:
+    def sensitive(self, node: exp.Expr) -> frozenset[str]:
         """Sensitive columns in an expression."""
         return frozenset(filter(None, (self._owner(c, self._joins) for c in columns_of(node))))
 
-    def _has_public(self, node: exp.Expression) -> bool:
+    def _has_public(self, node: exp.Expr) -> bool:
         return any(not self._owner(c, self._joins) for c in columns_of(node))
 
     # -- the SELECT -------------------------------------------------------------------
@@ -149,7 +169,7 @@ class Builder:
             where += conjuncts(canonical(condition.this, self._rows, aliases))
         projections = [self._projection(p, aliases) for p in select.expressions]
         keys, sets, grouped = self._grouping(select, projections, aliases)
-        for node in (*where, *projections, *keys):
+        for node in (*where, *keys, *(ours for join in self._rows.joins for ours, _ in join.on)):
             self._refuse_nodes(node)
         for join in self._rows.joins:
             if self._joins[join.alias] and join.kind == "INNER":
@@ -191,7 +211,7 @@ class Builder:
         )
         return Leaf(block, rest, names)
 
-    def sensitive_of(self, nodes: Iterable[exp.Expression]) -> frozenset[str]:
+    def sensitive_of(self, nodes: Iterable[exp.Expr]) -> frozenset[str]:
         """Sensitive columns in any of several expressions."""
         return frozenset().union(*(self.sensitive(node) for node in nodes))
 
@@ -209,7 +229,7 @@ class Builder:
             if select.args.get(clause):
                 raise Unsupported(f"{clause.upper()} over published rows")
 
-    def _refuse_nodes(self, node: exp.Expression) -> None:
+    def _refuse_nodes(self, node: exp.Expr) -> None:
         for each in node.walk():
             name = name_of(each)
             if name in VOLATILE:
@@ -218,10 +238,41 @@ class Builder:
                     hint="an answer must not change when it is asked again",
                     place=place_of(each, self._text),
                 )
+        for query in outermost(node, lambda n: isinstance(n, exp.Query)):
+            self._refuse_query(query)
 
-    def _projection(
-        self, node: exp.Expression, aliases: dict[str, exp.Expression]
-    ) -> exp.Expression:
+    def _refuse_query(self, query: exp.Expr) -> None:
+        """A sub-query in a condition or an argument runs beside the table: only public ones."""
+        place = place_of(query, self._text)
+        if self._kind(query) != "public":
+            raise Unsupported(
+                "a sub-query over published rows inside a condition, a key or an aggregate",
+                hint="ask for it on its own and put its answer in as a value, or compare in HAVING",
+                place=place,
+            )
+        known: set[str] = set()
+        for table in query.find_all(exp.Table):
+            known.add(table.alias_or_name.casefold())
+            for name, _ in self._catalog.tables.get(
+                self._catalog.public_table(table.name) or "", ()
+            ):
+                known.add(name.casefold())
+        for alias in query.find_all(exp.Alias, exp.TableAlias):
+            known |= {alias.alias.casefold()} if alias.alias else set()
+            if isinstance(alias, exp.TableAlias):
+                known |= {c.name.casefold() for c in alias.columns} | {alias.name.casefold()}
+        for each in query.find_all(exp.Column):
+            if (
+                not isinstance(each.this, exp.Star)
+                and (each.table or each.name).casefold() not in known
+            ):
+                raise Unsupported(
+                    "a sub-query that refers to the published rows around it",
+                    hint="join the public table instead, or list the values",
+                    place=place,
+                )
+
+    def _projection(self, node: exp.Expr, aliases: dict[str, exp.Expr]) -> exp.Expr:
         inner = node.this if isinstance(node, exp.Alias) else node
         if inner.is_star or next(outermost(inner, lambda n: isinstance(n, exp.Columns)), None):
             raise Unsupported(
@@ -235,16 +286,16 @@ class Builder:
     def _grouping(
         self,
         select: exp.Select,
-        projections: list[exp.Expression],
-        aliases: dict[str, exp.Expression],
-    ) -> tuple[list[exp.Expression], tuple[tuple[int, ...], ...], bool]:
+        projections: list[exp.Expr],
+        aliases: dict[str, exp.Expr],
+    ) -> tuple[list[exp.Expr], tuple[tuple[int, ...], ...], bool]:
         group = select.args.get("group")
         distinct = select.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise Unsupported("DISTINCT ON over published rows", hint="use GROUP BY")
-        keys: dict[str, exp.Expression] = {}
+        keys: dict[str, exp.Expr] = {}
 
-        def add(node: exp.Expression) -> int:
+        def add(node: exp.Expr) -> int:
             node = bare(node)
             keys.setdefault(sql(node), node)
             return list(keys).index(sql(node))
@@ -269,7 +320,7 @@ class Builder:
                     add(projection)
             return list(keys.values()), (tuple(range(len(keys))),), bool(keys)
 
-        def read(node: exp.Expression) -> list[int]:
+        def read(node: exp.Expr) -> list[int]:
             node = bare(node)
             if isinstance(node, exp.Tuple):
                 return [i for each in node.expressions for i in read(each)]
@@ -280,7 +331,7 @@ class Builder:
                 return [add(projections[at - 1])]
             return [add(canonical(node, self._rows, aliases))]
 
-        def element(node: exp.Expression) -> list[tuple[int, ...]]:
+        def element(node: exp.Expr) -> list[tuple[int, ...]]:
             if isinstance(node, exp.Rollup):
                 parts = [tuple(read(e)) for e in node.expressions]
                 return [sum(parts[:i], ()) for i in range(len(parts), -1, -1)]
@@ -302,15 +353,15 @@ class Builder:
         sets = tuple(tuple(dict.fromkeys(sum(choice, ()))) for choice in product(*elements))
         return list(keys.values()), sets, True
 
-    def _has_aggregate(self, node: exp.Expression) -> bool:
+    def _has_aggregate(self, node: exp.Expr) -> bool:
         return bool(next(_aggregates(node), None))
 
     def _rest(
         self,
         select: exp.Select,
-        projections: list[exp.Expression],
-        keys: list[exp.Expression],
-        aliases: dict[str, exp.Expression],
+        projections: list[exp.Expr],
+        keys: list[exp.Expr],
+        aliases: dict[str, exp.Expr],
     ) -> exp.Select:
         """The SELECT that reads the block's estimates."""
         at = {sql(key): i for i, key in enumerate(keys)}
@@ -343,25 +394,25 @@ class Builder:
         return plain
 
     def _later(
-        self, node: exp.Expression, aliases: dict[str, exp.Expression], keys: list[exp.Expression]
-    ) -> exp.Expression:
+        self, node: exp.Expr, aliases: dict[str, exp.Expr], keys: list[exp.Expr]
+    ) -> exp.Expr:
         return canonical(node, self._rows, aliases)
 
     def _order(
         self,
-        order: exp.Expression,
+        order: exp.Expr,
         select: exp.Select,
-        projections: list[exp.Expression],
-        aliases: dict[str, exp.Expression],
+        projections: list[exp.Expr],
+        aliases: dict[str, exp.Expr],
         at: dict[str, int],
     ) -> exp.Order:
         parts = []
         for ordered in order.expressions:
             made = ordered.copy()
             inner = bare(ordered.this)
-            if isinstance(inner, exp.Literal) and not inner.is_string:
-                made.set("this", inner.copy())
-            elif isinstance(inner, exp.Var) and inner.name.upper() == "ALL":
+            if (isinstance(inner, exp.Literal) and not inner.is_string) or (
+                isinstance(inner, exp.Var) and inner.name.upper() == "ALL"
+            ):
                 made.set("this", inner.copy())
             else:
                 node = canonical(inner, self._rows, aliases, alias_first=True)
@@ -369,7 +420,7 @@ class Builder:
             parts.append(made)
         return exp.Order(expressions=parts)
 
-    def _replace(self, node: exp.Expression, keys: dict[str, int]) -> exp.Expression:
+    def _replace(self, node: exp.Expr, keys: dict[str, int]) -> exp.Expr:
         """Keys become ``k<i>``, aggregates ``a<i>``; what is left must be made of them."""
         node = bare(node)
         text = sql(node)
@@ -391,12 +442,12 @@ class Builder:
                 )
                 for n, i in enumerate(wanted)
             ]
-            total: exp.Expression = bits[0]
+            total: exp.Expr = bits[0]
             for bit in bits[1:]:
                 total = exp.Add(this=total, expression=bit)
             return exp.Paren(this=exp.cast(total, "BIGINT"))
         if isinstance(node, exp.Window):
-            made = node.copy()
+            made: exp.Expr = node.copy()
             inner = made.this
             while isinstance(inner, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
                 if isinstance(inner, exp.Filter):
@@ -408,7 +459,7 @@ class Builder:
                 value = made.args.get(part)
                 if isinstance(value, list):
                     made.set(part, [self._replace(v, keys) for v in value])
-                elif isinstance(value, exp.Expression):
+                elif isinstance(value, exp.Expr):
                     self._replace_children(value, keys)
             return made
         if _is_call(node):
@@ -426,20 +477,16 @@ class Builder:
         self._replace_children(made, keys)
         return made
 
-    def _replace_children(self, node: exp.Expression, keys: dict[str, int]) -> None:
+    def _replace_children(self, node: exp.Expr, keys: dict[str, int]) -> None:
         for key, value in list(node.args.items()):
-            if isinstance(value, exp.Expression) and not isinstance(
-                value, exp.Identifier | exp.Star
-            ):
+            if isinstance(value, exp.Expr) and not isinstance(value, exp.Identifier | exp.Star):
                 replaced = self._replace(value, keys)
                 node.set(key, _kept_paren(value, replaced))
             elif isinstance(value, list):
                 node.set(
                     key,
                     [
-                        _kept_paren(v, self._replace(v, keys))
-                        if isinstance(v, exp.Expression)
-                        else v
+                        _kept_paren(v, self._replace(v, keys)) if isinstance(v, exp.Expr) else v
                         for v in value
                     ],
                 )
@@ -453,7 +500,7 @@ class Builder:
         below: frozenset[str],
         known: dict[tuple[object, ...], int],
         keys: list[Key],
-        guards: tuple[exp.Expression, ...],
+        guards: tuple[exp.Expr, ...],
     ) -> Aggregate:
         place = place_of(call.node, self._text)
         involved = below | self.sensitive(call.node)
@@ -498,31 +545,31 @@ class Builder:
         if call.filter is not None:
             rows = within(rows, self._separator.condition(call.filter))
         counted = within(self._separator.value(value), rows)
-        base = self._base(aggregates.counting(counted), known)
+        base = self._base(counting(counted), known)
         kind = "mode" if call.name == "mode" else "quantile"
-        fraction: exp.Expression = exp.Literal.number("0.5")
+        fraction: exp.Expr = exp.Literal.number("0.5")
         if call.name in ("quantile_cont", "quantile_disc"):
             fraction = call.arguments[1]
-            if columns_of(fraction) and next(columns_of(fraction), None) is not None:
+            if next(columns_of(fraction), None) is not None:
                 raise Unsupported("a quantile whose fraction is not a constant")
             if isinstance(bare(fraction), exp.Array | exp.Tuple):
                 raise Unsupported("several quantiles in one call", hint="ask for each on its own")
         return Aggregate(call, kind, (base,), value, fraction)
 
 
-def _kept_paren(old: exp.Expression, new: exp.Expression) -> exp.Expression:
+def _kept_paren(old: exp.Expr, new: exp.Expr) -> exp.Expr:
     if isinstance(old, exp.Paren) and not isinstance(new, exp.Paren | exp.Column):
         return exp.Paren(this=new)
     return new
 
 
-def _is_call(node: exp.Expression) -> bool:
+def _is_call(node: exp.Expr) -> bool:
     if isinstance(node, exp.Filter | exp.WithinGroup):
         return True
     return is_aggregate(node)
 
 
-def _aggregates(node: exp.Expression) -> Iterator[exp.Expression]:
+def _aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
     """Aggregates in an expression; a window function is none, but may hold some."""
     if isinstance(node, exp.Window):
         inner = node.this
@@ -542,4 +589,4 @@ def _aggregates(node: exp.Expression) -> Iterator[exp.Expression]:
             yield from _aggregates(child)
 
 
-Check = Callable[[exp.Expression], None]
+Check = Callable[[exp.Expr], None]

@@ -19,10 +19,10 @@ from privsql.sql.tree import bare, columns_of, number, wrapped
 
 FLOATS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 
-Slope = Callable[[str], exp.Expression]
+Slope = Callable[[str], exp.Expr]
 
 
-class NotSmooth(Exception):
+class NotSmooth(Exception):  # noqa: N818 - a fact, not a fault
     """The expression has no derivative."""
 
 
@@ -31,17 +31,17 @@ def by(name: str) -> Slope:
     return lambda each: number(1 if each == name else 0)
 
 
-def moves(node: exp.Expression, slope: Slope) -> bool:
+def moves(node: exp.Expr, slope: Slope) -> bool:
     """Whether anything in an expression moves (sub-queries are constants)."""
     return any(not is_zero(slope(each.name)) for each in columns_of(node))
 
 
-def depends(node: exp.Expression, name: str) -> bool:
+def depends(node: exp.Expr, name: str) -> bool:
     """Whether a column occurs in an expression."""
     return any(each.name == name for each in columns_of(node))
 
 
-def derivative(node: exp.Expression, slope: Slope) -> exp.Expression:
+def derivative(node: exp.Expr, slope: Slope) -> exp.Expr:
     """The derivative, simplified where a part is 0 or 1.
 
     >>> from sqlglot import parse_one
@@ -59,23 +59,23 @@ def derivative(node: exp.Expression, slope: Slope) -> exp.Expression:
     return rule(node, slope)
 
 
-def is_zero(node: exp.Expression) -> bool:
+def is_zero(node: exp.Expr) -> bool:
     """Whether a derivative vanished."""
     return isinstance(node, exp.Literal) and node.this == "0"
 
 
-def _is_one(node: exp.Expression) -> bool:
+def _is_one(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and node.this == "1"
 
 
-def add(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+def add(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     """A sum without useless zeros."""
     if is_zero(one):
         return two
     return one if is_zero(two) else exp.Add(this=wrapped(one), expression=wrapped(two))
 
 
-def multiply(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+def multiply(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     """A product without useless zeros and ones."""
     if is_zero(one) or is_zero(two):
         return number(0)
@@ -84,12 +84,12 @@ def multiply(one: exp.Expression, two: exp.Expression) -> exp.Expression:
     return one if _is_one(two) else exp.Mul(this=wrapped(one), expression=wrapped(two))
 
 
-def negate(node: exp.Expression) -> exp.Expression:
+def negate(node: exp.Expr) -> exp.Expr:
     """The negative, of zero zero."""
     return node if is_zero(node) else exp.Neg(this=wrapped(node))
 
 
-def divide(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+def divide(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     """A quotient, NULL rather than an error where the divisor is zero."""
     if is_zero(one):
         return one
@@ -99,17 +99,17 @@ def divide(one: exp.Expression, two: exp.Expression) -> exp.Expression:
     return exp.Div(this=wrapped(one), expression=below.copy(), typed=False, safe=False)
 
 
-def _sum(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _sum(node: exp.Expr, slope: Slope) -> exp.Expr:
     right = derivative(node.expression, slope)
     return add(derivative(node.this, slope), right if isinstance(node, exp.Add) else negate(right))
 
 
-def _product(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _product(node: exp.Expr, slope: Slope) -> exp.Expr:
     left = multiply(derivative(node.this, slope), node.expression)
     return add(left, multiply(node.this, derivative(node.expression, slope)))
 
 
-def _quotient(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _quotient(node: exp.Expr, slope: Slope) -> exp.Expr:
     top, bottom = node.this, node.expression
     first = divide(derivative(top, slope), bottom)
     below = derivative(bottom, slope)
@@ -119,7 +119,7 @@ def _quotient(node: exp.Expression, slope: Slope) -> exp.Expression:
     return add(first, negate(divide(multiply(top, below), square)))
 
 
-def _case(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _case(node: exp.Expr, slope: Slope) -> exp.Expr:
     # CASE WHEN <condition> THEN x END is smooth wherever it is not NULL.
     guard = len(node.args["ifs"]) == 1 and node.args.get("default") is None
     if any(moves(when.this, slope) for when in node.args["ifs"]) and not guard:
@@ -135,20 +135,20 @@ def _case(node: exp.Expression, slope: Slope) -> exp.Expression:
     return made
 
 
-def _cast(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _cast(node: exp.Expr, slope: Slope) -> exp.Expr:
     if not node.args["to"].sql("duckdb").upper().startswith(FLOATS):
         raise NotSmooth
     return derivative(node.this, slope)
 
 
-def _chain(outer: Callable[[exp.Expression], exp.Expression]) -> Callable[..., exp.Expression]:
-    def rule(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _chain(outer: Callable[[exp.Expr], exp.Expr]) -> Callable[..., exp.Expr]:
+    def rule(node: exp.Expr, slope: Slope) -> exp.Expr:
         return multiply(outer(node.this), derivative(node.this, slope))
 
     return rule
 
 
-def _power(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _power(node: exp.Expr, slope: Slope) -> exp.Expr:
     if moves(node.expression, slope):
         raise NotSmooth
     less = exp.Sub(this=wrapped(node.expression), expression=number(1))
@@ -159,7 +159,7 @@ def _power(node: exp.Expression, slope: Slope) -> exp.Expression:
     return multiply(steep, derivative(node.this, slope))
 
 
-def _coalesce(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _coalesce(node: exp.Expr, slope: Slope) -> exp.Expr:
     made = exp.Case(ifs=[])
     parts = [node.this, *node.expressions]
     for part in parts[:-1]:
@@ -169,20 +169,20 @@ def _coalesce(node: exp.Expression, slope: Slope) -> exp.Expression:
     return made
 
 
-def _nullif(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _nullif(node: exp.Expr, slope: Slope) -> exp.Expr:
     if moves(node.expression, slope):
         raise NotSmooth
     return derivative(node.this, slope)
 
 
-def _greatest(node: exp.Expression, slope: Slope) -> exp.Expression:
+def _greatest(node: exp.Expr, slope: Slope) -> exp.Expr:
     """``greatest(x, constant)``, as in a floor at zero: the slope of x."""
     if len(node.expressions) != 1 or moves(node.expressions[0], slope):
         raise NotSmooth
     return derivative(node.this, slope)
 
 
-_RULES: dict[type[exp.Expression], Callable[[exp.Expression, Slope], exp.Expression]] = {
+_RULES: dict[type[exp.Expr], Callable[[exp.Expr, Slope], exp.Expr]] = {
     exp.Add: _sum,
     exp.Sub: _sum,
     exp.Mul: _product,

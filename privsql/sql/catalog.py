@@ -13,7 +13,7 @@ from privsql.errors import ProgrammingError
 PUBLISHED = "t"
 
 
-class UnknownName(ProgrammingError):
+class UnknownName(ProgrammingError):  # noqa: N818 - says what is unknown
     """A table or a column that is not there."""
 
     code = "unknown-name"

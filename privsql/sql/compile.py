@@ -21,7 +21,7 @@ from sqlglot import exp
 from privsql.errors import Notice
 from privsql.sql import bars as error_bars
 from privsql.sql.bars import FIELDS, Bars, bars_of
-from privsql.sql.block import OURS, Builder, Leaf
+from privsql.sql.block import OURS, VOLATILE, Builder, Leaf
 from privsql.sql.catalog import Catalog, UnknownName
 from privsql.sql.rows import Sources
 from privsql.sql.tree import (
@@ -51,7 +51,7 @@ class Out:
 
     name: str
     estimate: bool = False
-    definition: exp.Expression | None = None  # over the columns of one block
+    definition: exp.Expr | None = None  # over the columns of one block
     block: int = -1
     bars: bool = False  # its error bars stand beside it
 
@@ -60,7 +60,7 @@ class Out:
 class Compiled:
     """A query rewritten over blocks, with its columns."""
 
-    tree: exp.Expression
+    tree: exp.Expr
     outs: list[Out]
     hidden: list[str] = field(default_factory=list)
 
@@ -87,18 +87,25 @@ class Compiler:
     def __init__(self, catalog: Catalog, text: str) -> None:
         self._catalog = catalog
         self._text = text
-        self._ctes: list[dict[str, exp.Expression]] = []
+        self._ctes: list[dict[str, exp.Expr]] = []
         self._compiled: dict[int, Compiled] = {}
         self._sources = Sources(catalog, self._lookup)
         self.parts: list[Part] = []
         self.notices: list[Notice] = []
-        self._outermost: exp.Expression | None = None
-        self._constants: dict[str, exp.Expression] = {}
+        self._outermost: exp.Expr | None = None
+        self._constants: dict[str, exp.Expr] = {}
 
     # -- entry ------------------------------------------------------------------------
 
-    def compile(self, tree: exp.Expression) -> Compiled:
+    def compile(self, tree: exp.Expr) -> Compiled:
         """Rewrite the query and show the error bars of its estimates as last columns."""
+        for node in tree.walk():
+            if name_of(node) in VOLATILE:
+                raise Unsupported(
+                    f"the volatile function {name_of(node)}()",
+                    hint="an answer must not change when it is asked again",
+                    place=place_of(node, self._text),
+                )
         if not isinstance(tree, exp.Query):
             raise Unsupported(
                 f"{tree.key.upper()} is not a question", hint="privsql answers SELECT"
@@ -113,7 +120,7 @@ class Compiler:
         if notice not in self.notices:
             self.notices.append(notice)
 
-    def _lookup(self, name: str) -> exp.Expression | None:
+    def _lookup(self, name: str) -> exp.Expr | None:
         for scope in reversed(self._ctes):
             if name.casefold() in scope:
                 return scope[name.casefold()]
@@ -121,7 +128,7 @@ class Compiler:
 
     # -- queries ----------------------------------------------------------------------
 
-    def _query(self, node: exp.Expression) -> Compiled:
+    def _query(self, node: exp.Expr) -> Compiled:
         if isinstance(node, exp.Subquery):
             made = self._query(node.this)
             outer = node.copy()
@@ -156,7 +163,7 @@ class Compiler:
             made.tree.set("with_", exp.With(expressions=kept))
         return made
 
-    def _renamed(self, made: Compiled, node: exp.Expression) -> Compiled:
+    def _renamed(self, made: Compiled, node: exp.Expr) -> Compiled:
         """Apply the column names of ``AS t(a, b)``."""
         alias = node.args.get("alias")
         names = [c.name for c in alias.columns] if alias is not None and alias.columns else []
@@ -180,7 +187,7 @@ class Compiler:
         ]
         return replace(made, outs=outs)
 
-    def _body(self, node: exp.Expression) -> Compiled:
+    def _body(self, node: exp.Expr) -> Compiled:
         if isinstance(node, exp.Subquery):
             return self._query(node)
         if isinstance(node, exp.SetOperation):
@@ -223,7 +230,7 @@ class Compiler:
 
     def _leaf(self, select: exp.Select) -> Compiled:
         rows = self._sources.rows(select)
-        leaf = Builder(self._catalog, rows, self._text).build(select)
+        leaf = Builder(self._catalog, rows, self._text, self._sources.kind).build(select)
         number = len(self.parts)
         part = Part(leaf)
         self.parts.append(part)
@@ -278,7 +285,7 @@ class Compiler:
         tree.append("expressions", named(column(name), exported))
         return exported
 
-    def _has_estimate_below(self, node: exp.Expression) -> bool:
+    def _has_estimate_below(self, node: exp.Expr) -> bool:
         return any(
             made is not None and any(out.estimate for out in made.outs)
             for query in outermost(node, lambda n: isinstance(n, exp.Query))
@@ -288,7 +295,7 @@ class Compiler:
     def _inner(self, clause: object, part: Part, uncertain: list[str]) -> None:
         """Within a leaf: our functions become error bars, sub-queries are compiled."""
         for node in clause if isinstance(clause, list) else [clause]:
-            if not isinstance(node, exp.Expression):
+            if not isinstance(node, exp.Expr):
                 continue
             self._subqueries(node)
             for each in list(node.find_all(exp.Anonymous)):
@@ -314,7 +321,7 @@ class Compiler:
                     continue
                 each.replace(exp.Paren(this=block_bars(argument, uncertain).field(field_)))
 
-    def _subqueries(self, node: exp.Expression) -> None:
+    def _subqueries(self, node: exp.Expr) -> None:
         """Compile scalar sub-queries where they stand."""
         for query in list(outermost(node, lambda n: isinstance(n, exp.Query))):
             made = self._bare(self._query(query))
@@ -339,7 +346,7 @@ class Compiler:
         for clause in ("expressions", "where", "group", "having", "qualify", "order"):
             part = tree.args.get(clause)
             for node in part if isinstance(part, list) else [part]:
-                if isinstance(node, exp.Expression):
+                if isinstance(node, exp.Expr):
                     self._subqueries(node)
         hidden = [name for _, made in items if made is not None for name in made.hidden]
         repeated = {name for name in hidden if hidden.count(name) > 1}
@@ -351,10 +358,10 @@ class Compiler:
         )
         for clause in ("where", "having", "qualify", "order"):
             part = tree.args.get(clause)
-            if isinstance(part, exp.Expression):
+            if isinstance(part, exp.Expr):
                 self._replace_ours(part, columns)
         outs: list[Out] = []
-        projections: list[exp.Expression] = []
+        projections: list[exp.Expr] = []
         for projection in tree.expressions:
             self._replace_ours(projection, columns)
             if projection.is_star:
@@ -382,9 +389,7 @@ class Compiler:
         self._constants = {}
         return Compiled(tree, outs, hidden)
 
-    def _item(
-        self, original: exp.Expression, source: exp.Expression
-    ) -> tuple[str, Compiled | None]:
+    def _item(self, original: exp.Expr, source: exp.Expr) -> tuple[str, Compiled | None]:
         alias = source.alias_or_name
         if isinstance(source, exp.Table):
             cte = None if source.db else self._lookup(source.name)
@@ -417,9 +422,7 @@ class Compiler:
             return alias, None
         raise Unsupported(f"{source.key.upper()} in FROM")
 
-    def _out(
-        self, inner: exp.Expression, projection: exp.Expression, columns: _Columns, grouped: bool
-    ) -> Out:
+    def _out(self, inner: exp.Expr, projection: exp.Expr, columns: _Columns, grouped: bool) -> Out:
         name = projection.alias_or_name or default_name(projection)
         found = [columns.find(c) for c in columns_of(inner)]
         uncertain = [out for out in found if out is not None and out[1].estimate]
@@ -454,7 +457,7 @@ class Compiler:
             return Out(name, True)
         return Out(name, True, bare(holder), block)
 
-    def _replace_ours(self, node: exp.Expression, columns: _Columns) -> None:
+    def _replace_ours(self, node: exp.Expr, columns: _Columns) -> None:
         for each in list(node.find_all(exp.Anonymous)):
             field_ = our_function(each)
             if field_ is None:
@@ -475,12 +478,12 @@ class Compiler:
             made = block_bars(out.definition, names).field(field_)
             each.replace(exp.Paren(this=self._exported(made, out.block)))
 
-    def _exported(self, node: exp.Expression, block: int) -> exp.Expression:
+    def _exported(self, node: exp.Expr, block: int) -> exp.Expr:
         """Columns of a block as the hidden columns under which they are exported."""
         holder = exp.Paren(this=node.copy())
         for each in list(columns_of(holder)):
             each.replace(column(hidden_name(block, each.name)))
-        inner: exp.Expression = holder.this
+        inner: exp.Expr = holder.this
         return inner
 
     # -- error bars as columns --------------------------------------------------------
@@ -508,6 +511,7 @@ class Compiler:
         for i, out in enumerate(made.outs):
             if not wanted[i]:
                 continue
+            fields: dict[str, exp.Expr]
             if out.bars:
                 fields = {f: column(f"privsql_bar{i}_{f}", "answer") for f in FIELDS}
             elif not out.estimate:
@@ -544,7 +548,7 @@ class Compiler:
         select = exp.Select().from_(exp.Subquery(this=tree, alias=alias))
         for i, out in enumerate(made.outs):
             choose(select, named(column(f"c{i}", "answer"), out.name))
-        result: exp.Expression = select
+        result: exp.Expr = select
         if isinstance(made.tree, exp.Subquery):
             result = made.tree.copy()
             result.set("this", select)
@@ -570,7 +574,7 @@ class _Columns:
                     return alias, out
         return None
 
-    def star(self, node: exp.Expression) -> list[Out]:
+    def star(self, node: exp.Expr) -> list[Out]:
         """What a star stands for, as far as it is answers."""
         table = node.table if isinstance(node, exp.Column) else ""
         star = node.this if isinstance(node, exp.Column) else node
@@ -591,11 +595,11 @@ class _Columns:
         return found
 
 
-def _excluded(node: exp.Expression) -> str:
+def _excluded(node: exp.Expr) -> str:
     return node.name.casefold()
 
 
-def _star_without(node: exp.Expression, hidden: list[str]) -> exp.Expression:
+def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
     made = node.copy()
     star = made.this if isinstance(made, exp.Column) else made
     key = "except_" if "except_" in exp.Star.arg_types else "except"
@@ -605,7 +609,7 @@ def _star_without(node: exp.Expression, hidden: list[str]) -> exp.Expression:
     return made
 
 
-def _is_plain_aggregate(node: exp.Expression) -> bool:
+def _is_plain_aggregate(node: exp.Expr) -> bool:
     return is_aggregate(node) and not isinstance(node.parent, exp.Window)
 
 
@@ -614,33 +618,34 @@ def hidden_name(block: int, name: str) -> str:
     return f"privsql_b{block}_{name}"
 
 
-def our_function(node: exp.Expression) -> str | None:
+def our_function(node: exp.Expr) -> str | None:
     """``stderr`` for ``privsql_stderr(...)`` and so on, None for other functions."""
     name = name_of(node)
     short = name.removeprefix("privsql_")
     return short if short != name and short in OURS else None
 
 
-def block_bars(node: exp.Expression, uncertain: list[str]) -> Bars:
+def block_bars(node: exp.Expr, uncertain: list[str]) -> Bars:
     """Error bars of an expression over the columns of one block's table."""
 
     def own(name: str) -> Bars:
-        return Bars(*(column(letter + name[1:]) for letter in PARTS.values()))
+        s, low, high, good = (column(letter + name[1:]) for letter in PARTS.values())
+        return Bars(s, low, high, good)
 
-    def covariance(one: str, two: str) -> exp.Expression | None:
+    def covariance(one: str, two: str) -> exp.Expr | None:
         i, j = sorted((int(one[1:]), int(two[1:])))
         return column(f"c{i}_{j}")
 
     return bars_of(node, uncertain, own, covariance, lambda name: column("e" + name[1:]))
 
 
-def default_name(node: exp.Expression) -> str:
+def default_name(node: exp.Expr) -> str:
     """The name that DuckDB would give a column; the final ones are asked of DuckDB itself."""
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
         return "count_star()"
     return node.sql("duckdb", normalize_functions="lower")
 
 
-def walk_tables(tree: exp.Expression) -> Iterator[exp.Table]:
+def walk_tables(tree: exp.Expr) -> Iterator[exp.Table]:
     """All tables that a tree still names."""
     yield from tree.find_all(exp.Table)

@@ -67,10 +67,10 @@ class Estimates:
             if aggregate.kind == "linear"
         }
         # Slopes of intermediate results by bases: name -> base -> expression.
-        self._slopes: dict[str, dict[int, exp.Expression]] = {}
+        self._slopes: dict[str, dict[int, exp.Expr]] = {}
 
     def _formula(self, i: int, aggregate: Aggregate) -> Formula:
-        def v(one: int, two: int) -> exp.Expression:
+        def v(one: int, two: int) -> exp.Expr:
             low, high = sorted((aggregate.bases[one], aggregate.bases[two]))
             return column(f"v{low}_{high}")
 
@@ -87,7 +87,7 @@ class Estimates:
                     for key, node in made.levels[level].items():
                         self._intermediate(query, i, key, node)
         query = self._more(query, "sums")
-        slopes: dict[int, dict[int, exp.Expression]] = {}
+        slopes: dict[int, dict[int, exp.Expr]] = {}
         for i, aggregate in enumerate(self._block.aggregates):
             if aggregate.kind == "linear":
                 slopes[i] = self._linear(query, i, aggregate)
@@ -161,7 +161,7 @@ class Estimates:
     def _slope(self, k: int) -> Slope:
         """Slopes by base k: of bases themselves, and of intermediate results."""
 
-        def slope(name: str) -> exp.Expression:
+        def slope(name: str) -> exp.Expr:
             if name == f"b{k}":
                 return number(1)
             known = self._slopes.get(name, {}).get(k)
@@ -171,19 +171,19 @@ class Estimates:
 
         return slope
 
-    def _intermediate(self, query: exp.Select, i: int, name: str, node: exp.Expression) -> None:
+    def _intermediate(self, query: exp.Select, i: int, name: str, node: exp.Expr) -> None:
         choose(query, named(node.copy(), name))
-        slopes: dict[int, exp.Expression] = {}
+        slopes: dict[int, exp.Expr] = {}
         for k in dict.fromkeys(self._block.aggregates[i].bases):
             if moves(node, self._slope(k)):
                 slopes[k] = derivative(node, self._slope(k))
                 choose(query, named(slopes[k], f"{name}_by{k}"))
         self._slopes[name] = slopes
 
-    def _linear(self, query: exp.Select, i: int, aggregate: Aggregate) -> dict[int, exp.Expression]:
+    def _linear(self, query: exp.Select, i: int, aggregate: Aggregate) -> dict[int, exp.Expr]:
         made = self._formulas[i]
         choose(query, named(cast(wrapped(made.value), "DOUBLE"), f"a{i}"))
-        observed: exp.Expression = exp.Null()
+        observed: exp.Expr = exp.Null()
         if aggregate.call.name in ("count", "count_if", "sum"):
             observed = column(f"r{aggregate.bases[0]}")
         elif aggregate.call.name == "avg":
@@ -192,7 +192,7 @@ class Estimates:
             observed = exp.Div(this=top, expression=below, typed=False, safe=False)
         choose(query, named(cast(observed, "DOUBLE"), f"seen{i}"))
         choose(query, named(self._effective(aggregate), f"e{i}"))
-        slopes: dict[int, exp.Expression] = {}
+        slopes: dict[int, exp.Expr] = {}
         for k in dict.fromkeys(aggregate.bases):
             if moves(made.smooth, self._slope(k)):
                 slopes[k] = derivative(made.smooth, self._slope(k))
@@ -201,10 +201,10 @@ class Estimates:
         return slopes
 
     def _covariance(
-        self, left: dict[int, exp.Expression], right: dict[int, exp.Expression], i: int, j: int
-    ) -> exp.Expression:
+        self, left: dict[int, exp.Expr], right: dict[int, exp.Expr], i: int, j: int
+    ) -> exp.Expr:
         """``sum_kl d a_i/d b_k  d a_j/d b_l  v_kl``."""
-        total: exp.Expression = number(0)
+        total: exp.Expr = number(0)
         for k, one in left.items():
             for other, two in right.items():
                 d_one = one if isinstance(one, exp.Literal) else column(f"d{i}_{k}")
@@ -213,9 +213,9 @@ class Estimates:
                 total = add(total, multiply(multiply(d_one, d_two), shared))
         return total if is_zero(total) else exp.Paren(this=total)
 
-    def _effective(self, aggregate: Aggregate) -> exp.Expression:
+    def _effective(self, aggregate: Aggregate) -> exp.Expr:
         """Effective rows of an aggregate: those of its worst piece."""
-        found: list[exp.Expression] = []
+        found: list[exp.Expr] = []
         for t in dict.fromkeys(t for k in aggregate.bases for t in self._base[k]):
             w, u = column(f"ws{t}"), column(f"wf{t}")
             square = exp.Mul(this=w, expression=w.copy())
@@ -230,7 +230,7 @@ class Estimates:
 
     # -- intervals ----------------------------------------------------------------------
 
-    def _interval(self, i: int, aggregate: Aggregate) -> tuple[exp.Expression, ...]:
+    def _interval(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...]:
         """Standard error, ends and reliability of one aggregate."""
         value = column(f"a{i}")
         if self._certain:
@@ -257,8 +257,8 @@ class Estimates:
         return spread, *self._cut(i, aggregate, low_end, high_end), good
 
     def _cut(
-        self, i: int, aggregate: Aggregate, low: exp.Expression, high: exp.Expression
-    ) -> tuple[exp.Expression, ...]:
+        self, i: int, aggregate: Aggregate, low: exp.Expr, high: exp.Expr
+    ) -> tuple[exp.Expr, ...]:
         """The likelihood's estimate lies in the possible range, and so does its interval."""
         if not self._iterative or aggregate.call.name not in ("count", "count_if"):
             return low, high
@@ -266,7 +266,7 @@ class Estimates:
         struct = call("privsql_constrain", column(f"a{i}"), low, high, number(0.0), rows)
         return field(struct, "low"), field(struct, "high")
 
-    def _score(self, i: int, aggregate: Aggregate) -> tuple[exp.Expression, ...] | None:
+    def _score(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...] | None:
         """A count under conditions on one column has the score interval.
 
         The published count is binomial there; the condition's mass m makes the 2 x 2 channel.
@@ -305,7 +305,7 @@ class Estimates:
 
     # -- quantiles and domains ------------------------------------------------------------
 
-    def _quantile(self, i: int, aggregate: Aggregate) -> exp.Expression:
+    def _quantile(self, i: int, aggregate: Aggregate) -> exp.Expr:
         assert aggregate.fraction is not None
         kind = "disc" if aggregate.call.name == "quantile_disc" else "cont"
         fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
@@ -313,17 +313,17 @@ class Estimates:
             "privsql_quantile", column(f"q{i}"), fraction, exp.Literal.string(kind), column("z")
         )
 
-    def _quantile_columns(self, i: int, aggregate: Aggregate) -> list[exp.Expression]:
+    def _quantile_columns(self, i: int, aggregate: Aggregate) -> list[exp.Expr]:
         """The quantile's value and the values at the ends of its interval."""
 
-        def value(part: str) -> exp.Expression:
+        def value(part: str) -> exp.Expr:
             at = exp.Add(this=field(column(f"at{i}"), part), expression=number(1))
             return call("list_extract", column(f"o{i}"), at)
 
         lower, upper = value("lower"), value("upper")
         fraction = field(column(f"at{i}"), "fraction")
         if aggregate.call.name == "quantile_disc":
-            middle: exp.Expression = lower
+            middle: exp.Expr = lower
         elif self._temporal(aggregate):
             micros = [call("epoch_us", cast(node, "TIMESTAMP")) for node in (lower, upper)]
             gap = exp.Paren(this=exp.Sub(this=micros[1], expression=micros[0].copy()))
@@ -353,7 +353,7 @@ class Estimates:
                 return pa.types.is_temporal(axis.cells.column(written.name).type)
         return False
 
-    def _from_domain(self, aggregate: Aggregate) -> exp.Expression:
+    def _from_domain(self, aggregate: Aggregate) -> exp.Expr:
         """MIN or MAX of a sensitive column: of its public domain."""
         assert aggregate.ordered is not None
         (owner,) = {c.name for c in aggregate.ordered.find_all(exp.Column)}
@@ -362,8 +362,8 @@ class Estimates:
         return exp.Subquery(this=made)
 
 
-def _no_bars(i: int) -> list[exp.Expression]:
-    made: list[exp.Expression] = [
+def _no_bars(i: int) -> list[exp.Expr]:
+    made: list[exp.Expr] = [
         named(cast(exp.Null(), "DOUBLE"), f"{letter}{i}") for letter in ("s", "l", "u", "e", "seen")
     ]
     return [*made, named(cast(exp.Null(), "BOOLEAN"), f"ok{i}")]

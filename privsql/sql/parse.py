@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place, ProgrammingError
 
@@ -25,7 +25,7 @@ from privsql.errors import Place, ProgrammingError
 DEEPEST = 200
 
 
-class SyntaxMistake(ProgrammingError):
+class SyntaxMistake(ProgrammingError):  # noqa: N818 - a mistake of the text
     """The text is not SQL as DuckDB reads it."""
 
     code = "syntax"
@@ -38,20 +38,20 @@ class Statement:
 
     text: str
     kind: str  # query | set | reset | show | explain
-    tree: exp.Expression | None = None
+    tree: exp.Expr | None = None
     plain: str = ""  # the query without our words, blanked so that places stay
     options: dict[str, object] = field(default_factory=dict)
     name: str = ""  # of a setting
     value: object = None
 
 
-def _full_match(parser: object, this: exp.Expression) -> exp.Expression:
+def _full_match(parser: object, this: exp.Expr) -> exp.Expr:
     """``x ~ 'r'`` asks for the whole text to match in DuckDB, not for a part of it."""
     pattern = parser._parse_bitwise()  # type: ignore[attr-defined]
     return exp.Anonymous(this="regexp_full_match", expressions=[this, pattern])
 
 
-class _Parser(DuckDB.Parser):
+class _Parser(DuckDB.Parser):  # type: ignore[misc, valid-type]
     RANGE_PARSERS = {**DuckDB.Parser.RANGE_PARSERS, TokenType.TILDE: _full_match}  # noqa: RUF012
 
 

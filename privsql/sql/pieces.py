@@ -36,17 +36,17 @@ from privsql.sql.tree import (
 # A condition that mixes more sensitive parts than this with public ones in one OR.
 MOST_PARTS = 4
 
-Sensitive = Callable[[exp.Expression], frozenset[str]]
+Sensitive = Callable[[exp.Expr], frozenset[str]]
 
 
 @dataclass(frozen=True)
 class Piece:
     """One product: a public half and a sensitive half; None stands for 1."""
 
-    guards: tuple[exp.Expression, ...] = ()
-    value: exp.Expression | None = None
-    truths: tuple[exp.Expression, ...] = ()
-    factor: exp.Expression | None = None
+    guards: tuple[exp.Expr, ...] = ()
+    value: exp.Expr | None = None
+    truths: tuple[exp.Expr, ...] = ()
+    factor: exp.Expr | None = None
 
     @cached_property
     def key(self) -> str:
@@ -68,9 +68,9 @@ class Branch:
     A term is (public or None, sensitive or None).  It is NULL where one of its parts is.
     """
 
-    guards: tuple[exp.Expression, ...] = ()
-    truths: tuple[exp.Expression, ...] = ()
-    terms: tuple[tuple[exp.Expression | None, exp.Expression | None], ...] = ((None, None),)
+    guards: tuple[exp.Expr, ...] = ()
+    truths: tuple[exp.Expr, ...] = ()
+    terms: tuple[tuple[exp.Expr | None, exp.Expr | None], ...] = ((None, None),)
 
     def __and__(self, other: Branch) -> Branch:
         """Both hold; the terms are ours."""
@@ -81,28 +81,26 @@ class Branch:
         )
 
 
-def _union(
-    one: Iterable[exp.Expression], two: Iterable[exp.Expression]
-) -> tuple[exp.Expression, ...]:
+def _union(one: Iterable[exp.Expr], two: Iterable[exp.Expr]) -> tuple[exp.Expr, ...]:
     return tuple({sql(node): node for node in (*one, *two)}.values())
 
 
 class Separator:
     """Separates expressions; ``sensitive`` names the sensitive columns of one."""
 
-    def __init__(self, sensitive: Sensitive, public: Callable[[exp.Expression], bool]) -> None:
+    def __init__(self, sensitive: Sensitive, public: Callable[[exp.Expr], bool]) -> None:
         self._sensitive = sensitive
         self._public = public
 
-    def is_public(self, node: exp.Expression) -> bool:
+    def is_public(self, node: exp.Expr) -> bool:
         """No sensitive column in it."""
         return not self._sensitive(node)
 
-    def is_sensitive(self, node: exp.Expression) -> bool:
+    def is_sensitive(self, node: exp.Expr) -> bool:
         """No public column in it."""
         return not self._public(node)
 
-    def condition(self, node: exp.Expression) -> list[Branch]:
+    def condition(self, node: exp.Expr) -> list[Branch]:
         """Branches that exclude each other and together are where the condition is true."""
         node = bare(node)
         if self.is_public(node):
@@ -114,7 +112,7 @@ class Separator:
             return [a & b for a, b in product(left, right)]
         return self._cases(node)
 
-    def _cases(self, node: exp.Expression) -> list[Branch]:
+    def _cases(self, node: exp.Expr) -> list[Branch]:
         """Try every truth value of the sensitive parts; what is left is public."""
         parts = {sql(part): part for part in self._parts(node)}
         if any(self._public(part) for part in parts.values()) and len(parts) == 1:
@@ -126,7 +124,7 @@ class Separator:
                 f"a condition mixes {len(parts)} sensitive parts with public ones",
                 hint=f"at most {MOST_PARTS} can stand in one OR; split the query",
             )
-        found: dict[str, tuple[exp.Expression | None, list[tuple[exp.Expression, ...]]]] = {}
+        found: dict[str, tuple[exp.Expr | None, list[tuple[exp.Expr, ...]]]] = {}
         for values in product((True, False, None), repeat=len(parts)):
             rest = _substituted(node, dict(zip(parts, values, strict=True)))
             rest = _where(rest)
@@ -149,21 +147,21 @@ class Separator:
         # each other: every way of the sensitive parts has exactly one guard.
         return branches
 
-    def _parts(self, node: exp.Expression) -> Iterable[exp.Expression]:
+    def _parts(self, node: exp.Expr) -> Iterable[exp.Expr]:
         node = bare(node)
         if self.is_public(node):
             return
         if isinstance(node, exp.And | exp.Or):
             yield from self._parts(node.left)
             yield from self._parts(node.right)
-        elif isinstance(node, exp.Not):
-            yield from self._parts(node.this)
-        elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
+        elif isinstance(node, exp.Not) or (
+            isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean)
+        ):
             yield from self._parts(node.this)
         else:
             yield node
 
-    def value(self, node: exp.Expression) -> list[Branch]:
+    def value(self, node: exp.Expr) -> list[Branch]:
         """Branches that exclude each other; outside of all of them the value is NULL."""
         node = bare(node)
         if self.is_public(node):
@@ -187,8 +185,8 @@ class Separator:
     def _map(
         branch: Branch,
         change: Callable[
-            [exp.Expression | None, exp.Expression | None],
-            tuple[exp.Expression | None, exp.Expression | None],
+            [exp.Expr | None, exp.Expr | None],
+            tuple[exp.Expr | None, exp.Expr | None],
         ],
     ) -> Branch:
         return replace(branch, terms=tuple(change(p, s) for p, s in branch.terms))
@@ -256,7 +254,7 @@ class Separator:
     def _case(self, node: exp.Case) -> list[Branch]:
         subject = node.args.get("this")
         found: list[Branch] = []
-        earlier: list[exp.Expression] = []
+        earlier: list[exp.Expr] = []
         whens = [
             (
                 exp.EQ(this=wrapped(subject), expression=wrapped(when.this))
@@ -274,7 +272,7 @@ class Separator:
             found += self._chosen(earlier, default)
         return found
 
-    def _chosen(self, conditions: Sequence[exp.Expression], result: exp.Expression) -> list[Branch]:
+    def _chosen(self, conditions: Sequence[exp.Expr], result: exp.Expr) -> list[Branch]:
         ways = [Branch()]
         for condition in conditions:
             ways = [a & b for a, b in product(ways, self.condition(condition))]
@@ -313,37 +311,37 @@ def within(branches: Iterable[Branch], conditions: Iterable[Branch]) -> list[Bra
     return [a & b for a, b in product(branches, conditions)]
 
 
-def _one() -> exp.Expression:
+def _one() -> exp.Expr:
     return exp.Literal.number(1)
 
 
-def _known(node: exp.Expression) -> exp.Expression:
+def _known(node: exp.Expr) -> exp.Expr:
     return exp.Not(this=exp.Is(this=wrapped(node), expression=exp.Null()))
 
 
-def _times(one: exp.Expression | None, two: exp.Expression | None) -> exp.Expression | None:
+def _times(one: exp.Expr | None, two: exp.Expr | None) -> exp.Expr | None:
     if one is None or two is None:
         return two if one is None else one
     # As DOUBLE: the product of two integers may leave the range of their type.
     return exp.Mul(this=cast(wrapped(one), "DOUBLE"), expression=cast(wrapped(two), "DOUBLE"))
 
 
-def _is(part: exp.Expression, value: bool | None) -> exp.Expression:
+def _is(part: exp.Expr, value: bool | None) -> exp.Expr:
     other = exp.Null() if value is None else exp.Boolean(this=value)
     return exp.Is(this=wrapped(part), expression=other)
 
 
-def _all(parts: Sequence[exp.Expression]) -> exp.Expression:
+def _all(parts: Sequence[exp.Expr]) -> exp.Expr:
     result = parts[0]
     for part in parts[1:]:
         result = exp.And(this=wrapped(result), expression=wrapped(part))
     return result
 
 
-Residue = exp.Expression | bool | None  # None is UNKNOWN
+Residue = exp.Expr | bool | None  # None is UNKNOWN
 
 
-def _substituted(node: exp.Expression, values: dict[str, bool | None]) -> Residue:
+def _substituted(node: exp.Expr, values: dict[str, bool | None]) -> Residue:
     """The condition with its sensitive parts given, simplified in three-valued logic."""
     node = bare(node)
     text = sql(node)
@@ -376,7 +374,7 @@ def _substituted(node: exp.Expression, values: dict[str, bool | None]) -> Residu
     return node.copy()
 
 
-def _where(rest: Residue) -> exp.Expression | bool:
+def _where(rest: Residue) -> exp.Expr | bool:
     """What WHERE keeps: UNKNOWN is as good as FALSE, also inside AND and OR."""
     if rest is None or isinstance(rest, bool):
         return bool(rest)
@@ -395,10 +393,10 @@ def _where(rest: Residue) -> exp.Expression | bool:
     return rest
 
 
-def _residue(node: exp.Expression) -> Residue:
+def _residue(node: exp.Expr) -> Residue:
     node = bare(node)
     return None if isinstance(node, exp.Null) else node
 
 
-def _node(rest: Residue) -> exp.Expression:
+def _node(rest: Residue) -> exp.Expr:
     return exp.Null() if rest is None else wrapped(rest)  # type: ignore[arg-type]

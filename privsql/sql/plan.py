@@ -20,11 +20,17 @@ from sqlglot import exp
 from privsql.errors import ProgrammingError
 from privsql.sql.block import Block
 from privsql.sql.catalog import Catalog
-from privsql.sql.compile import Compiled, Part
+from privsql.sql.compile import Compiled, Part, our_function
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States
-from privsql.sql.tree import sql
+from privsql.sql.tree import Unsupported, cast, column, derived, every, named, sql, table
+
+
+class FanOut(Unsupported):
+    """A join that would count published rows several times."""
+
+    code = "fan-out"
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Parameters:
 
     values: Mapping[str, object]
 
-    def bind(self, tree: exp.Expression) -> Printed:
+    def bind(self, tree: exp.Expr) -> Printed:
         """Print a tree, which is used up, and find the values of its parameters."""
         if not self.values:
             return Printed(tree.sql("duckdb", copy=False))
@@ -63,7 +69,7 @@ class Parameters:
 
 
 def read_parameters(
-    tree: exp.Expression, given: Sequence[object] | Mapping[str, object] | None
+    tree: exp.Expr, given: Sequence[object] | Mapping[str, object] | None
 ) -> Parameters:
     """Name every placeholder of the tree, in place, and find its value."""
     values: dict[str, object] = {}
@@ -114,12 +120,37 @@ class PlanWriter:
         self._domain = domain
         self._iterative = iterative
 
+    def _check_unique(self, block: Block) -> None:
+        """A join that multiplies published rows correlates them: refuse it.
+
+        The rows of one person would count several times, and intervals would be too narrow.
+        """
+        for join in block.rows.joins:
+            theirs = [node.copy() for _, node in join.on]
+            known = every(
+                exp.Not(this=exp.Is(this=n.copy(), expression=exp.Null())) for n in theirs
+            )
+            source = join.table.copy()
+            source.set("alias", exp.TableAlias(this=exp.to_identifier(join.alias, quoted=True)))
+            counted = exp.Select(expressions=[named(exp.Count(this=exp.Star()), "many")])
+            counted.from_(source, copy=False).group_by(*theirs, copy=False)
+            counted.set("where", exp.Where(this=known))
+            worst = exp.Select(expressions=[exp.Max(this=column("many"))])
+            worst.from_(derived(counted, "keys"), copy=False)
+            (most,) = self._run(self._parameters.bind(worst)).column(0).to_pylist()
+            if most is not None and most > 1:
+                raise FanOut(
+                    "the public table joined here has several rows for one key",
+                    hint="join a table that is unique on the join key: GROUP BY or DISTINCT it first",
+                )
+
     def plan(self, part: Part, prefix: str) -> BlockPlan:
         """Plan one block."""
         block = part.leaf.block
+        self._check_unique(block)
         if not block.estimated and not self._catalog.weighted:
-            scan = exact_scan(self._catalog, block)
-            return BlockPlan(prefix, block, self._parameters.bind(scan))
+            exact_only = exact_scan(self._catalog, block)
+            return BlockPlan(prefix, block, self._parameters.bind(exact_only))
         wanted = list(self._sensitive(block))
         planner = Planner(
             self._catalog, block, lambda tree: self._run(self._parameters.bind(tree)), self._domain
@@ -152,9 +183,9 @@ class PlanWriter:
         )
 
     @staticmethod
-    def _sensitive(block: Block) -> list[exp.Expression]:
+    def _sensitive(block: Block) -> list[exp.Expr]:
         """Every expression that is evaluated over states."""
-        found: dict[str, exp.Expression] = {}
+        found: dict[str, exp.Expr] = {}
         for base in block.bases:
             for piece in base:
                 for node in (*piece.truths, *([piece.factor] if piece.factor is not None else [])):
@@ -208,3 +239,30 @@ def _constants(states: States) -> pa.Table:
             "masses": pa.array([masses], type=pa.list_(pa.float64())),
         }
     )
+
+
+def empty_query(catalog: Catalog) -> str:
+    """A query with the columns of the published table and none of its rows."""
+    made = exp.Select(expressions=[column(name) for name, _ in catalog.columns])
+    return made.from_(table(catalog.table), copy=False).limit(0).sql("duckdb")
+
+
+def typed_query(source: str, name: str, kind: str) -> str:
+    """The domain in a table as the column's own type, in order."""
+    made = exp.Select(expressions=[column("i"), named(cast(column(name), kind), name)])
+    return made.from_(table(source), copy=False).order_by(column("i")).sql("duckdb")
+
+
+def described_query(tree: exp.Expr, parameters: Parameters) -> Printed:
+    """The query as DuckDB can describe it: our functions become casts of the same type."""
+    made = tree.copy()
+    for node in list(made.find_all(exp.Anonymous)):
+        short = our_function(node)
+        if short is None or not node.expressions:
+            continue
+        kind = "BOOLEAN" if short == "reliable" else "DOUBLE"
+        typed: exp.Expr = cast(node.expressions[0].copy(), kind)
+        if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+            typed = named(typed, node.sql("duckdb").lower())
+        node.replace(typed)
+    return parameters.bind(made)

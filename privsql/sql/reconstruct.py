@@ -48,7 +48,7 @@ class Step:
     """A table of the reconstruction: its name and the query that makes it."""
 
     name: str
-    query: exp.Expression
+    query: exp.Expr
 
 
 class Writer:
@@ -130,7 +130,7 @@ class Writer:
     def write(self) -> tuple[Step, ...]:
         """All steps in order; the last makes the block's table."""
         steps = [self._states_step(), self._coded_step()]
-        whole: exp.Expression | None = None
+        whole: exp.Expr | None = None
         for n, chosen in enumerate(self._block.sets):
             steps += self._set_steps(n, chosen)
             part = exp.Select(expressions=[exp.Star()]).from_(
@@ -172,10 +172,10 @@ class Writer:
         kept = all((axis.factor == np.eye(axis.count)).all() for axis in self._states.axes)
         return kept and not self._scan.weighted
 
-    def _function(self, t: int) -> exp.Expression:
+    def _function(self, t: int) -> exp.Expr:
         """The sensitive half of a piece over the table of states."""
         piece = self._pieces[t]
-        value: exp.Expression = number(1.0)
+        value: exp.Expr = number(1.0)
         if piece.factor is not None:
             value = cast(wrapped(self._states.written[sql(piece.factor)]), "DOUBLE")
         truth = every(self._states.written[sql(node)] for node in piece.truths)
@@ -184,7 +184,7 @@ class Writer:
         return exp.Case(ifs=[exp.If(this=truth, true=value)], default=number(0.0))
 
     def _states_step(self) -> Step:
-        state: exp.Expression = number(0)
+        state: exp.Expr = number(0)
         stride = self._states.count
         query = exp.Select()
         for i, axis in enumerate(self._states.axes):
@@ -211,9 +211,9 @@ class Writer:
             choose(query, named(written.copy(), f"o{i}"), named(rank, f"rank{i}"))
         return Step(self._name("states"), query)
 
-    def _kept(self) -> exp.Expression:
+    def _kept(self) -> exp.Expr:
         """Whether WHERE can hold in a state: values that it excludes make no group."""
-        ways: exp.Expression | None = None
+        ways: exp.Expr | None = None
         for branch in self._block.where:
             way = every(self._states.written[sql(node)] for node in branch.truths)
             if way is None:
@@ -222,16 +222,14 @@ class Writer:
         return ways if ways is not None else exp.Boolean(this=False)
 
     @staticmethod
-    def _cross(query: exp.Select, source: exp.Expression) -> None:
+    def _cross(query: exp.Select, source: exp.Expr) -> None:
         if query.args.get("from_") is None:
             query.set("from_", exp.From(this=source))
         else:
             query.append("joins", exp.Join(this=source, kind="CROSS"))
 
     @staticmethod
-    def _join(
-        query: exp.Select, source: exp.Expression, on: exp.Expression | None, side: str = ""
-    ) -> None:
+    def _join(query: exp.Select, source: exp.Expr, on: exp.Expr | None, side: str = "") -> None:
         if on is None:
             query.append("joins", exp.Join(this=source, kind="CROSS"))
         else:
@@ -239,7 +237,7 @@ class Writer:
 
     def _coded_step(self) -> Step:
         """The scan with the number of each published state."""
-        state: exp.Expression = number(0)
+        state: exp.Expr = number(0)
         stride = self._states.count
         query = exp.Select().from_(table(self._name("scan"), "scan"), copy=False)
         for i, axis in enumerate(self._states.axes):
@@ -263,20 +261,20 @@ class Writer:
         groups = [*hidden, *classes]
         within = every(same(column(name, "s"), column(name, "c")) for name in classes)
 
-        def listed(value: exp.Expression) -> exp.Expression:
+        def listed(value: exp.Expr) -> exp.Expr:
             ordered = exp.Ordered(this=column("state", "s"), nulls_first=False)
             return call("list", exp.Order(this=value, expressions=[ordered]))
 
         owner = "c" if classes else "s"
         query = exp.Select(expressions=[column(name, owner) for name in groups])
         for t in range(len(self._pieces)):
-            value: exp.Expression = column(f"f{t}", "s")
+            value: exp.Expr = column(f"f{t}", "s")
             if within is not None:
                 value = exp.Case(ifs=[exp.If(this=within.copy(), true=value)], default=number(0.0))
             choose(query, named(listed(value), f"f{t}"))
         for i, aggregate in self._of_kind("quantile"):
             for t in self._base[aggregate.bases[0]]:
-                counted: exp.Expression = exp.NEQ(this=column(f"f{t}", "s"), expression=number(0))
+                counted: exp.Expr = exp.NEQ(this=column(f"f{t}", "s"), expression=number(0))
                 if within is not None:
                     counted = exp.And(this=counted, expression=wrapped(within))
                 rank = exp.Sub(this=column(f"rank{i}", "s"), expression=number(1))
@@ -356,12 +354,12 @@ class Writer:
         on = every(same(column(name, "d"), column(name, "k")) for name in hidden)
         self._join(query, table(self._name(f"kernels{n}"), "k"), on)
 
-        def total(node: exp.Expression) -> exp.Expression:
+        def total(node: exp.Expr) -> exp.Expr:
             return or_zero(exp.Sum(this=node)) if hidden else node
 
         choose(query, named(cast(total(column("n", "d")), "BIGINT"), "n"))
         for i, (known, _) in enumerate(self._scan.exact):
-            own: exp.Expression = column(f"e{i}", "d")
+            own: exp.Expr = column(f"e{i}", "d")
             choose(query, named(_together(known.name, own) if hidden else own, f"e{i}"))
         for k, pieces in enumerate(self._base):
             made, seen = number(0), number(0)
@@ -387,19 +385,19 @@ class Writer:
                 choose(query, named(dot(column("masses", "k"), column(f"f{t}", "k")), f"m{t}"))
         for i, aggregate in self._of_kind("quantile"):
             choose(query, named(self._tallies(i, aggregate), f"q{i}"))
-            values: exp.Expression = column(f"o{i}", "k")
+            values: exp.Expr = column(f"o{i}", "k")
             choose(query, named(call("any_value", values) if hidden else values, f"o{i}"))
         for i, _ in self._of_kind("mode"):
             source = table(self._name(f"mode{n}_{i}"), f"mode{i}")
             keys = [same(column(g.name, g.table), column(g.name, f"mode{i}")) for g in groups]
             self._join(query, source, every(keys), "LEFT")
-            best: exp.Expression = column("value", f"mode{i}")
+            best: exp.Expr = column("value", f"mode{i}")
             choose(query, named(call("any_value", best) if hidden else best, f"a{i}"))
         if hidden and groups:
             query.group_by(*groups, copy=False)
         return Step(self._name(f"bases{n}"), query)
 
-    def _estimate(self, y: exp.Expression, t: int) -> exp.Expression:
+    def _estimate(self, y: exp.Expr, t: int) -> exp.Expr:
         """One piece's sum over original rows."""
         half = self._halves[t]
         # The likelihood is for counts; sums of a measure that may be negative are inverted.
@@ -408,8 +406,8 @@ class Writer:
             return dot(field(solved, "estimate"), column(f"f{t}", "k"))
         return dot(y, column(f"i{t}", "k"))
 
-    def _covariance(self, k: int, other: int) -> exp.Expression:
-        total: exp.Expression = number(0)
+    def _covariance(self, k: int, other: int) -> exp.Expr:
+        total: exp.Expr = number(0)
         for t in self._base[k]:
             for u in self._base[other]:
                 pair = f"{min(t, u)}_{max(t, u)}"
@@ -421,7 +419,7 @@ class Writer:
                 total = add(total, part)
         return total
 
-    def _tallies(self, i: int, aggregate: Aggregate) -> exp.Expression:
+    def _tallies(self, i: int, aggregate: Aggregate) -> exp.Expr:
         """The distribution of a quantile's value, in independent parts."""
         assert aggregate.fraction is not None
         parts = []
@@ -451,8 +449,8 @@ class Writer:
             table(self._name(f"dense{n}"), "d"), copy=False
         )
         self._cross(inverted, table(self._name("constants"), "c"))
-        count: exp.Expression = number(0)
-        counted: exp.Expression | None = None
+        count: exp.Expr = number(0)
+        counted: exp.Expr | None = None
         for t in pieces:
             y = self._sum("products", self._halves[t])
             choose(inverted, named(call("privsql_invert", y, column("factors", "c")), f"x{t}"))
@@ -479,7 +477,7 @@ class Writer:
         return Step(self._name(f"mode{n}_{i}"), best)
 
 
-def _together(name: str, part: exp.Expression) -> exp.Expression:
+def _together(name: str, part: exp.Expr) -> exp.Expr:
     """An exact aggregate put together from those of parts."""
     node = call(ADDITIVE[name], part)
     if name == "count":

@@ -24,9 +24,9 @@ class Joined:
     """A public table beside the published one; at most one of its rows fits each of ours."""
 
     alias: str
-    table: exp.Expression  # a Table, or a Subquery over public tables only
+    table: exp.Expr  # a Table, or a Subquery over public tables only
     kind: str  # INNER or LEFT
-    on: tuple[tuple[exp.Expression, exp.Expression], ...]  # (ours, theirs), compared with =
+    on: tuple[tuple[exp.Expr, exp.Expr], ...]  # (ours, theirs), compared with =
     columns: tuple[str, ...]
 
 
@@ -35,7 +35,7 @@ class Item:
     """One source in FROM: its alias and its columns as canonical expressions."""
 
     alias: str
-    columns: Mapping[str, tuple[str, exp.Expression]]  # folded name -> (name, expression)
+    columns: Mapping[str, tuple[str, exp.Expr]]  # folded name -> (name, expression)
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Rows:
     """Published rows: what they are called and what they went through."""
 
     items: tuple[Item, ...]
-    where: tuple[exp.Expression, ...] = ()
+    where: tuple[exp.Expr, ...] = ()
     joins: tuple[Joined, ...] = ()
     merged: frozenset[str] = field(default_factory=frozenset)  # USING columns, named once
 
-    def find(self, node: exp.Column) -> exp.Expression | None:
+    def find(self, node: exp.Column) -> exp.Expr | None:
         """The canonical expression of a column, or None if there is no such name."""
         name, table = node.name.casefold(), node.table.casefold()
         found = [
@@ -61,7 +61,7 @@ class Rows:
             raise UnknownName(f"column {node.name!r} is ambiguous", hint="name its table as well")
         return found[0].copy()
 
-    def all_columns(self, table: str = "") -> Iterator[tuple[str, exp.Expression]]:
+    def all_columns(self, table: str = "") -> Iterator[tuple[str, exp.Expr]]:
         """What ``*`` stands for."""
         seen: set[str] = set()
         for item in self.items:
@@ -75,7 +75,7 @@ class Rows:
 
 
 # What a name in FROM means: the query of a CTE, or None for a table.
-Lookup = Callable[[str], exp.Expression | None]
+Lookup = Callable[[str], exp.Expr | None]
 
 
 class Sources:
@@ -85,7 +85,7 @@ class Sources:
         self.catalog = catalog
         self._lookup = lookup
 
-    def kind(self, node: exp.Expression | None) -> str:
+    def kind(self, node: exp.Expr | None) -> str:
         """``rows`` (published), ``answer`` (aggregated from them) or ``public``."""
         if node is None:
             return "public"
@@ -114,9 +114,9 @@ class Sources:
         return "answer" if "answer" in kinds or deep else "public"
 
     @staticmethod
-    def sources(select: exp.Select) -> list[exp.Expression]:
+    def sources(select: exp.Select) -> list[exp.Expr]:
         """The items of FROM and its joins."""
-        found: list[exp.Expression] = []
+        found: list[exp.Expr] = []
         if source := select.args.get("from_"):
             found.append(source.this)
         found += [join.this for join in select.args.get("joins") or ()]
@@ -133,7 +133,7 @@ class Sources:
             for p in projections
         )
 
-    def _cte(self, node: exp.Table) -> exp.Expression | None:
+    def _cte(self, node: exp.Table) -> exp.Expr | None:
         return (
             None
             if node.db or not isinstance(node.this, exp.Identifier)
@@ -165,7 +165,7 @@ class Sources:
             rows = self._join(rows, join)
         return rows
 
-    def _start(self, node: exp.Expression) -> Rows:
+    def _start(self, node: exp.Expr) -> Rows:
         alias = node.alias_or_name
         for clause in ("sample", "pivots"):
             if node.args.get(clause):
@@ -174,7 +174,7 @@ class Sources:
                     hint="ask for the aggregate of the whole table",
                 )
         if isinstance(node, exp.Table) and self._cte(node) is None:
-            columns = {
+            columns: dict[str, tuple[str, exp.Expr]] = {
                 name.casefold(): (name, column(name, PUBLISHED)) for name, _ in self.catalog.columns
             }
             return Rows((_renamed(Item(alias, columns), node),))
@@ -204,7 +204,7 @@ class Sources:
             where += conjuncts(canonical(condition.this, rows, aliases))
         return Rows((_renamed(Item(alias, columns), node),), tuple(where), rows.joins)
 
-    def _projected(self, rows: Rows, node: exp.Expression) -> Iterator[tuple[str, exp.Expression]]:
+    def _projected(self, rows: Rows, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
         if isinstance(node, exp.Star) or (
             isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
         ):
@@ -247,7 +247,7 @@ class Sources:
             join.this,
         )
         wider = replace(rows, items=(*rows.items, item))
-        on: list[tuple[exp.Expression, exp.Expression]] = []
+        on: list[tuple[exp.Expr, exp.Expr]] = []
         merged = set(rows.merged)
         for name in join.args.get("using") or ():
             ours = rows.find(exp.column(name.name))
@@ -269,10 +269,8 @@ class Sources:
         return replace(wider, joins=(*rows.joins, made), merged=frozenset(merged))
 
     @staticmethod
-    def _equalities(
-        condition: exp.Expression, alias: str
-    ) -> list[tuple[exp.Expression, exp.Expression]]:
-        found = []
+    def _equalities(condition: exp.Expr, alias: str) -> list[tuple[exp.Expr, exp.Expr]]:
+        found: list[tuple[exp.Expr, exp.Expr]] = []
         for part in conjuncts(condition):
             sides = (part.left, part.right) if isinstance(part, exp.EQ) else ()
             for ours, theirs in (sides, sides[::-1]) if sides else ():
@@ -290,7 +288,7 @@ class Sources:
                 )
         return found
 
-    def _public_columns(self, node: exp.Expression) -> list[str]:
+    def _public_columns(self, node: exp.Expr) -> list[str]:
         if isinstance(node, exp.Table):
             cte = self._cte(node)
             if cte is None:
@@ -326,7 +324,7 @@ class Sources:
         )
 
 
-def _renamed(item: Item, node: exp.Expression) -> Item:
+def _renamed(item: Item, node: exp.Expr) -> Item:
     """Apply the column names of ``AS t(a, b)``."""
     alias = node.args.get("alias")
     names = [c.name for c in alias.columns] if alias is not None and alias.columns else []
@@ -344,18 +342,18 @@ def _renamed(item: Item, node: exp.Expression) -> Item:
 
 
 def canonical(
-    node: exp.Expression,
+    node: exp.Expr,
     rows: Rows,
-    aliases: Mapping[str, exp.Expression],
+    aliases: Mapping[str, exp.Expr],
     alias_first: bool = False,
-) -> exp.Expression:
+) -> exp.Expr:
     """A copy with every column resolved: to the rows', or to an alias of the SELECT list.
 
     DuckDB prefers the column to the alias everywhere but in ORDER BY.  Sub-queries are left
     alone: they have names of their own.
     """
 
-    def resolve(each: exp.Expression, depth: int) -> exp.Expression:
+    def resolve(each: exp.Expr, depth: int) -> exp.Expr:
         if isinstance(each, exp.Query):
             return each
         if isinstance(each, exp.Column) and not isinstance(each.this, exp.Star):
@@ -372,23 +370,23 @@ def canonical(
                 found.this.meta.update(each.this.meta)
             return found if isinstance(found, exp.Column) else exp.Paren(this=found)
         for key, value in list(each.args.items()):
-            if isinstance(value, exp.Expression):
+            if isinstance(value, exp.Expr):
                 each.set(key, resolve(value, depth))
             elif isinstance(value, list):
                 each.set(
                     key,
-                    [resolve(v, depth) if isinstance(v, exp.Expression) else v for v in value],
+                    [resolve(v, depth) if isinstance(v, exp.Expr) else v for v in value],
                 )
         return each
 
     return resolve(node.copy(), 0)
 
 
-def _is_query(node: exp.Expression) -> bool:
+def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Query)
 
 
-def _expressions(select: exp.Select) -> Iterator[exp.Expression]:
+def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
     yield from select.expressions
     for clause in ("where", "having", "qualify"):
         if part := select.args.get(clause):

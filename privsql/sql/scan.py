@@ -13,6 +13,7 @@ of the atoms; the outer SELECT adds up per public keys and published state:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -47,7 +48,7 @@ ADDITIVE = {"count": "SUM", "sum": "SUM", "min": "MIN", "max": "MAX", "count_if"
 class Half:
     """The public half of a piece as the scan computes it; None is the constant 1."""
 
-    node: exp.Expression | None
+    node: exp.Expr | None
     indicator: bool  # only 0 and 1
 
 
@@ -93,7 +94,7 @@ class StateScan:
         self._block = block
         self._states = states
         self._halves: dict[str, Half] = {}
-        self.sums: dict[str, exp.Expression] = {}
+        self.sums: dict[str, exp.Expr] = {}
         self._named: dict[str, str] = {}
         self.exact: list[tuple[Call, str]] = []
         self.beside = False  # whether exact aggregates have a scan of their own
@@ -131,7 +132,7 @@ class StateScan:
             if not (self._halves[name].indicator and name in kept):
                 kept.append(name)
         weight = {"products": 1, "squares": 2, "fourths": 4}[kind] if self._catalog.weighted else 0
-        terms: list[exp.Expression] = []
+        terms: list[exp.Expr] = []
         if self._catalog.multiplicity:
             terms.append(column("m"))
         terms += [column("w")] * weight
@@ -198,15 +199,15 @@ class StateScan:
             outer = choose(outer, named(node.copy(), name))
         for node in exacts:
             outer = choose(outer, node)
-        if not outer.expressions:
+        if not outer.expressions and not self.sums:
             choose(outer, named(_sum_of([]), "one"))
         outer = outer.from_(derived(inner, "rows"), copy=False)
         if groups:
             outer = outer.group_by(*(column(name) for name in groups))
         return outer
 
-    def _coded(self) -> list[exp.Expression]:
-        found: list[exp.Expression] = []
+    def _coded(self) -> list[exp.Expr]:
+        found: list[exp.Expr] = []
         for i, axis in enumerate(self._states.axes):
             if axis.count == 1:
                 continue
@@ -222,12 +223,12 @@ class StateScan:
                 found.append(named(true, f"x{i}_{n}"))
         return found
 
-    def _exact(self, i: int, call: Call) -> tuple[list[exp.Expression], exp.Expression]:
+    def _exact(self, i: int, call: Call) -> tuple[list[exp.Expr], exp.Expr]:
         """An exact aggregate within a state: columns of the sub-select, and its own sum."""
-        extra: list[exp.Expression] = []
+        extra: list[exp.Expr] = []
         inner = call.arguments[0] if call.arguments else None
         condition = call.filter
-        if call.name == "count_if":
+        if call.name == "count_if" and inner is not None:
             condition = (
                 inner
                 if condition is None
@@ -255,7 +256,7 @@ class StateScan:
         return extra, node
 
 
-def _sum_of(terms: list[exp.Expression]) -> exp.Expression:
+def _sum_of(terms: Sequence[exp.Expr]) -> exp.Expr:
     if not terms:
         return exp.Count(this=exp.Star(), big_int=True)
     made = terms[0].copy()
@@ -280,9 +281,9 @@ def exact_scan(
         folded = catalog.multiplicity and not unfold
         choose(made, named(_counted(call) if folded else call.node.copy(), f"{letter}{i}"))
     several = len(block.sets) > 1 or any(len(s) != len(block.keys) for s in block.sets)
-    if several or grouping:
+    if several or grouping or block.keys:
         for i, key in enumerate(block.keys):
-            flag: exp.Expression = exp.Literal.number(0)
+            flag: exp.Expr = exp.Literal.number(0)
             if several:
                 flag = exp.Grouping(expressions=[key.expression.copy()])
             choose(made, named(flag, f"g{i}"))
@@ -324,28 +325,22 @@ def _foldable(call: Call) -> bool:
     return call.distinct or call.name in (*_IDEMPOTENT, "count", "count_if")
 
 
-def _counted(call: Call) -> exp.Expression:
+def _counted(call: Call) -> exp.Expr:
     """An exact aggregate over rows that stand for several."""
     if call.distinct or call.name in _IDEMPOTENT:
         return call.node.copy()
     condition = call.filter
     inner = call.arguments[0] if call.arguments else None
     many = column(MULTIPLICITY, PUBLISHED)
-    if call.name == "count_if" or (
-        call.name == "count" and inner is not None and not isinstance(inner, exp.Star)
-    ):
-        known = (
-            wrapped(inner)
-            if call.name == "count_if"
-            else exp.Not(this=exp.Is(this=wrapped(inner), expression=exp.Null()))
-        )
+    if inner is not None and not isinstance(inner, exp.Star):
+        known = wrapped(inner)
+        if call.name == "count":
+            known = exp.Not(this=exp.Is(this=wrapped(inner), expression=exp.Null()))
         condition = (
-            known
-            if condition is None
-            else exp.And(this=wrapped(condition), expression=wrapped(known))
+            known if condition is None else exp.And(this=wrapped(condition), expression=known)
         )
     if call.name in ("count", "count_if"):
-        total: exp.Expression = exp.Sum(this=many)
+        total: exp.Expr = exp.Sum(this=many)
         if condition is not None:
             total = exp.Filter(this=total, expression=exp.Where(this=condition.copy()))
         return cast(exp.Coalesce(this=total, expressions=[exp.Literal.number(0)]), "BIGINT")

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +42,7 @@ from privsql.sql.tree import (
 MOST_STATES = 2**16
 MOST_BITS = 6
 
-Run = Callable[[exp.Expression], pa.Table]
+Run = Callable[[exp.Expr], pa.Table]
 Floats = NDArray[np.float64]
 
 
@@ -50,7 +51,7 @@ class Axis:
     """One sensitive column of a block and its cells."""
 
     column: str
-    atoms: tuple[exp.Expression, ...]
+    atoms: tuple[exp.Expr, ...]
     bits: bool  # the scan sends truth values of the atoms; otherwise the published value
     null_bits: tuple[bool, ...]  # which atoms may be UNKNOWN
     cells: pa.Table  # cell, one column an atom (x<axis>_<atom>), in order of cells
@@ -71,8 +72,8 @@ class States:
     """The axes of a block, and its sensitive expressions over the table of states."""
 
     axes: tuple[Axis, ...]
-    hidden: tuple[exp.Expression, ...]  # public columns that could not be separated
-    written: dict[str, exp.Expression]  # canonical sensitive expression -> over states
+    hidden: tuple[exp.Expr, ...]  # public columns that could not be separated
+    written: dict[str, exp.Expr]  # canonical sensitive expression -> over states
 
     @property
     def count(self) -> int:
@@ -113,10 +114,10 @@ class Planner:
         self._block = block
         self._run = run
         self._domain = domain
-        self._atoms: dict[str, dict[str, exp.Expression]] = {}
-        self._hidden: dict[str, exp.Expression] = {}
+        self._atoms: dict[str, dict[str, exp.Expr]] = {}
+        self._hidden: dict[str, exp.Expr] = {}
 
-    def plan(self, expressions: Sequence[exp.Expression]) -> States:
+    def plan(self, expressions: Sequence[exp.Expr]) -> States:
         """States for these sensitive expressions."""
         for node in expressions:
             self._collect(node)
@@ -144,10 +145,10 @@ class Planner:
             return node.name if node.name in self._catalog.sensitive else ""
         return self._block.joins.get(node.table, "")
 
-    def _owners(self, node: exp.Expression) -> set[str]:
+    def _owners(self, node: exp.Expr) -> set[str]:
         return {self._owner(each) for each in columns_of(node)}
 
-    def _collect(self, node: exp.Expression) -> None:
+    def _collect(self, node: exp.Expr) -> None:
         owners = self._owners(node)
         if not owners:
             return
@@ -162,20 +163,16 @@ class Planner:
             if not isinstance(child, exp.Query | exp.DataType):
                 self._collect(child)
 
-    def _write(self, node: exp.Expression) -> exp.Expression:
+    def _write(self, node: exp.Expr) -> exp.Expr:
         place = self._places.get(sql(node))
         if place is not None:
             return place.copy()
         made = node.copy()
         for key, value in list(node.args.items()):
-            if isinstance(value, exp.Expression) and not isinstance(
-                value, exp.Query | exp.DataType
-            ):
+            if isinstance(value, exp.Expr) and not isinstance(value, exp.Query | exp.DataType):
                 made.set(key, self._write(value))
             elif isinstance(value, list):
-                made.set(
-                    key, [self._write(v) if isinstance(v, exp.Expression) else v for v in value]
-                )
+                made.set(key, [self._write(v) if isinstance(v, exp.Expr) else v for v in value])
         return made
 
     def _axis(self, i: int, name: str) -> Axis:
@@ -195,32 +192,20 @@ class Planner:
             and not joined
             and not any(node.find(exp.Query) for node in atoms)
         )
-        first = pa.array(cells.first)
-        cells_table = pa.table(
-            {"cell": pa.array(np.arange(cells.count))}
-            | {f"x{i}_{n}": c.combine_chunks().take(first) for n, c in enumerate(columns)}
-        )
         nulls = tuple(c.null_count > 0 for c in columns)
+        shown = [c.combine_chunks().take(pa.array(cells.first)) for c in columns]
+        number = pa.array(np.arange(cells.count))
+        cells_table = pa.table({"cell": number, **{f"x{i}_{n}": c for n, c in enumerate(shown)}})
+        codes: dict[str, Any] = {}
         if bits:
-            codes = pa.table(
-                {
-                    f"x{i}_{n}": c.combine_chunks().take(first).cast(pa.bool_()).fill_null(False)
-                    for n, c in enumerate(columns)
-                }
-                | {
-                    f"x{i}_{n}_null": c.combine_chunks().take(first).is_null()
-                    for n, c in enumerate(columns)
-                    if nulls[n]
-                }
-                | {"cell": pa.array(np.arange(cells.count))}
-            )
+            for n, c in enumerate(shown):
+                codes[f"x{i}_{n}"] = c.cast(pa.bool_()).fill_null(False)
+                if nulls[n]:
+                    codes[f"x{i}_{n}_null"] = c.is_null()
+            codes["cell"] = number
         else:
-            codes = pa.table(
-                {
-                    f"x{i}": evaluated.column("value"),
-                    "cell": pa.array(cells.labels.astype(np.int64)),
-                }
-            )
+            codes[f"x{i}"] = evaluated.column("value")
+            codes["cell"] = pa.array(cells.labels.astype(np.int64))
         lumped = sensitive.channel.lump(cells)
         masses = None
         if isinstance(sensitive.channel, Uniform):
@@ -233,14 +218,14 @@ class Planner:
             bits,
             nulls,
             cells_table,
-            codes,
+            pa.table(codes),
             lumped.matrix,
             sensitive.channel,
             masses,
             sensitive.mechanism in ("uniform", "replace"),
         )
 
-    def _evaluate(self, name: str, atoms: Sequence[exp.Expression]) -> pa.Table:
+    def _evaluate(self, name: str, atoms: Sequence[exp.Expr]) -> pa.Table:
         """Evaluate atoms over a domain: value, a0.., and the cell, in the domain's order."""
         inner = exp.select(
             named(column("i", PUBLISHED), "i"),
@@ -275,13 +260,13 @@ class Planner:
 
 def joined_to(
     select: exp.Select,
-    joined: exp.Expression,
+    joined: exp.Expr,
     alias: str,
-    on: Sequence[tuple[exp.Expression, exp.Expression]],
+    on: Sequence[tuple[exp.Expr, exp.Expr]],
     kind: str = "LEFT",
 ) -> exp.Select:
     """Add a public table to a SELECT under its canonical alias."""
-    condition: exp.Expression | None = None
+    condition: exp.Expr | None = None
     for ours, theirs in on:
         equal = exp.EQ(this=ours.copy(), expression=theirs.copy())
         condition = equal if condition is None else exp.And(this=condition, expression=equal)

@@ -10,29 +10,105 @@ from sqlglot import exp
 
 from privsql.errors import NotSupportedError, Place
 
-E = TypeVar("E", bound=exp.Expression)
+E = TypeVar("E", bound=exp.Expr)
 
 AGGREGATES = frozenset(
-    """any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max
-    arg_max_null arg_max_nulls_last arg_min arg_min_null arg_min_nulls_last argmax argmin
-    array_agg avg bit_and bit_or bit_xor bitstring_agg bool_and bool_or corr count count_if
-    count_star countif covar_pop covar_samp entropy favg first fsum geomean geometric_mean
-    group_concat histogram histogram_exact kahan_sum kurtosis kurtosis_pop last list listagg
-    mad max max_by mean median min min_by mode product quantile quantile_cont quantile_disc
-    regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy
-    regr_syy reservoir_quantile sem skewness stddev stddev_pop stddev_samp string_agg sum
-    sum_no_overflow sumkahan var_pop var_samp variance percentile_cont percentile_disc
-    every combine_aggr decimal_average lttb variant_group_object""".split()
+    [
+        "any_value",
+        "approx_count_distinct",
+        "approx_quantile",
+        "approx_top_k",
+        "arbitrary",
+        "arg_max",
+        "arg_max_null",
+        "arg_max_nulls_last",
+        "arg_min",
+        "arg_min_null",
+        "arg_min_nulls_last",
+        "argmax",
+        "argmin",
+        "array_agg",
+        "avg",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "bitstring_agg",
+        "bool_and",
+        "bool_or",
+        "corr",
+        "count",
+        "count_if",
+        "count_star",
+        "countif",
+        "covar_pop",
+        "covar_samp",
+        "entropy",
+        "favg",
+        "first",
+        "fsum",
+        "geomean",
+        "geometric_mean",
+        "group_concat",
+        "histogram",
+        "histogram_exact",
+        "kahan_sum",
+        "kurtosis",
+        "kurtosis_pop",
+        "last",
+        "list",
+        "listagg",
+        "mad",
+        "max",
+        "max_by",
+        "mean",
+        "median",
+        "min",
+        "min_by",
+        "mode",
+        "product",
+        "quantile",
+        "quantile_cont",
+        "quantile_disc",
+        "regr_avgx",
+        "regr_avgy",
+        "regr_count",
+        "regr_intercept",
+        "regr_r2",
+        "regr_slope",
+        "regr_sxx",
+        "regr_sxy",
+        "regr_syy",
+        "reservoir_quantile",
+        "sem",
+        "skewness",
+        "stddev",
+        "stddev_pop",
+        "stddev_samp",
+        "string_agg",
+        "sum",
+        "sum_no_overflow",
+        "sumkahan",
+        "var_pop",
+        "var_samp",
+        "variance",
+        "percentile_cont",
+        "percentile_disc",
+        "every",
+        "combine_aggr",
+        "decimal_average",
+        "lttb",
+        "variant_group_object",
+    ]
 )
 
 
-class Unsupported(NotSupportedError):
+class Unsupported(NotSupportedError):  # noqa: N818 - says what it is
     """A construct that has no answer from perturbed rows; the table in the docs lists them."""
 
     code = "unsupported"
 
 
-def name_of(node: exp.Expression) -> str:
+def name_of(node: exp.Expr) -> str:
     """The name of a function as DuckDB writes it, in lower case.
 
     >>> from sqlglot import parse_one
@@ -48,14 +124,12 @@ def name_of(node: exp.Expression) -> str:
     return ""
 
 
-def is_aggregate(node: exp.Expression) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate function itself."""
     return isinstance(node, exp.Func) and name_of(node) in AGGREGATES
 
 
-def outermost(
-    node: exp.Expression, found: Callable[[exp.Expression], bool]
-) -> Iterator[exp.Expression]:
+def outermost(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> Iterator[exp.Expr]:
     """Nodes that satisfy ``found``, without looking inside them, nor into sub-queries."""
     if found(node):
         yield node
@@ -67,7 +141,7 @@ def outermost(
             yield from outermost(child, found)
 
 
-def columns_of(node: exp.Expression) -> Iterator[exp.Column]:
+def columns_of(node: exp.Expr) -> Iterator[exp.Column]:
     """All columns in an expression, those of sub-queries left out."""
     if isinstance(node, exp.Column):
         yield node
@@ -76,7 +150,7 @@ def columns_of(node: exp.Expression) -> Iterator[exp.Column]:
             yield from columns_of(child)
 
 
-def conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
+def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
     """The parts of ``a AND b AND c``."""
     node = bare(node)
     if isinstance(node, exp.And):
@@ -86,14 +160,14 @@ def conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
         yield node
 
 
-def bare(node: exp.Expression) -> exp.Expression:
+def bare(node: exp.Expr) -> exp.Expr:
     """The expression inside parentheses."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-def every(conditions: Iterable[exp.Expression]) -> exp.Expression | None:
+def every(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
     """``a AND b AND ...``, or nothing of nothing."""
     parts = [wrapped(condition) for condition in conditions]
     return reduce(lambda a, b: exp.And(this=a, expression=b), parts) if parts else None
@@ -102,7 +176,7 @@ def every(conditions: Iterable[exp.Expression]) -> exp.Expression | None:
 _PLAIN = (exp.Column, exp.Literal, exp.Boolean, exp.Null, exp.Placeholder, exp.Func, exp.Paren)
 
 
-def wrapped(node: exp.Expression) -> exp.Expression:
+def wrapped(node: exp.Expr) -> exp.Expr:
     """The expression so that it may stand inside any other one.
 
     It is not copied: copies of copies of large formulas are what planning would spend its
@@ -119,7 +193,7 @@ def column(name: str, table: str | None = None) -> exp.Column:
     return exp.Column(this=exp.Identifier(this=name, quoted=True), table=qualifier)
 
 
-def number(value: float | int) -> exp.Expression:
+def number(value: float | int) -> exp.Expr:
     """A number as DuckDB reads it back without loss, as DOUBLE unless it is whole."""
     if isinstance(value, int):
         return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
@@ -128,7 +202,7 @@ def number(value: float | int) -> exp.Expression:
     return literal if value >= 0 else exp.Paren(this=exp.Neg(this=literal))
 
 
-def place_of(node: exp.Expression, text: str) -> Place | None:
+def place_of(node: exp.Expr, text: str) -> Place | None:
     """Where a node stands in the analyst's text, as far as its names tell."""
     spans = [
         (each.meta["start"], each.meta["end"] + 1)
@@ -141,7 +215,7 @@ def place_of(node: exp.Expression, text: str) -> Place | None:
     return Place(text, start, stop) if stop <= len(text) else None
 
 
-def sql(node: exp.Expression) -> str:
+def sql(node: exp.Expr) -> str:
     """DuckDB's spelling; also the key by which equal expressions are recognised."""
     return node.sql("duckdb")
 
@@ -154,7 +228,7 @@ def table(name: str, alias: str | None = None) -> exp.Table:
     return made
 
 
-def choose(query: exp.Select, *nodes: exp.Expression) -> exp.Select:
+def choose(query: exp.Select, *nodes: exp.Expr) -> exp.Select:
     """Add columns to a SELECT in place: sqlglot's own builders copy all of it each time."""
     for node in nodes:
         query.append("expressions", node)
@@ -166,17 +240,17 @@ def _type(kind: str) -> exp.DataType:
     return exp.DataType.build(kind, dialect="duckdb")
 
 
-def cast(node: exp.Expression, kind: str) -> exp.Cast:
+def cast(node: exp.Expr, kind: str) -> exp.Cast:
     """``CAST(node AS kind)``; reading a type's name anew each time is slow."""
     return exp.Cast(this=node, to=_type(kind).copy())
 
 
-def named(node: exp.Expression, name: str) -> exp.Alias:
+def named(node: exp.Expr, name: str) -> exp.Alias:
     """``node AS "name"``."""
     return exp.Alias(this=node, alias=exp.Identifier(this=name, quoted=True))
 
 
-def derived(query: exp.Expression, name: str) -> exp.Subquery:
+def derived(query: exp.Expr, name: str) -> exp.Subquery:
     """``(query) AS name``, without copying it."""
     identifier = exp.Identifier(this=name, quoted=True)
     return exp.Subquery(this=query, alias=exp.TableAlias(this=identifier))

@@ -13,32 +13,32 @@ ENOUGH_ROWS = 20
 MANY_ROWS = 1e18
 
 
-def call(name: str, *arguments: exp.Expression) -> exp.Expression:
+def call(name: str, *arguments: exp.Expr) -> exp.Expr:
     """A function call."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def dot(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+def dot(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     """Sum of products of two lists."""
     return call("list_dot_product", one, two)
 
 
-def same(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+def same(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     """Equality under which NULL is a value like any other."""
     return exp.NullSafeEQ(this=one, expression=two)
 
 
-def field(struct: exp.Expression, name: str) -> exp.Expression:
+def field(struct: exp.Expr, name: str) -> exp.Expr:
     """A part of a struct."""
     return exp.Dot(this=exp.Paren(this=struct.copy()), expression=exp.to_identifier(name))
 
 
-def or_zero(node: exp.Expression) -> exp.Expression:
+def or_zero(node: exp.Expr) -> exp.Expr:
     """Zero where there is nothing to add up."""
     return exp.Coalesce(this=node, expressions=[number(0.0)])
 
 
-def products(one: exp.Expression, two: exp.Expression) -> exp.Expression:
+def products(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     """Products of two lists, entry by entry."""
     pair = exp.to_identifier("z")
     body = exp.Mul(
@@ -51,15 +51,15 @@ def products(one: exp.Expression, two: exp.Expression) -> exp.Expression:
     return call("list_transform", pairs, exp.Lambda(this=body, expressions=[pair.copy()]))
 
 
-def deviation(variance: exp.Expression) -> exp.Expression:
+def deviation(variance: exp.Expr) -> exp.Expr:
     """Root of a variance; one that is not above zero says nothing, so it gives NULL."""
     positive = exp.GT(this=wrapped(variance), expression=number(0))
     return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=wrapped(variance)))])
 
 
 def wald(
-    estimate: exp.Expression, spread: exp.Expression, rows: exp.Expression
-) -> tuple[exp.Expression, exp.Expression, exp.Expression]:
+    estimate: exp.Expr, spread: exp.Expr, rows: exp.Expr
+) -> tuple[exp.Expr, exp.Expr, exp.Expr]:
     """``estimate +- z * standard error``, and whether that may be called by its level."""
     half = exp.Mul(this=column("z"), expression=wrapped(spread))
     known = exp.Not(this=exp.Is(this=wrapped(spread), expression=exp.Null()))
