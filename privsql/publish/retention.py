@@ -70,7 +70,7 @@ class Sampler:
         self.channel = channel
         self.digest = digest(channel, domain)
         # One chance of keeping for all values, or one for each of them.
-        self._threshold = np.uint64(0)
+        self._last = np.uint64(0)
         self._retentions: NDArray[np.float64] | None = None
         self._table: Words = np.empty(0, dtype=np.uint64)
         if isinstance(channel, Matrix):
@@ -80,7 +80,8 @@ class Sampler:
         elif isinstance(channel, FineGrain):
             self._retentions = channel.retentions
         elif isinstance(channel, (Uniform, Replace)):
-            self._threshold = np.uint64(math.ceil(channel.retention * 2**53))
+            # The largest word that keeps: uniform(w) < p, without a float for each word.
+            self._last = np.uint64((math.ceil(channel.retention * 2**53) << 11) - 1)
         if isinstance(channel, Replace):
             self._table = cumulative(channel.replacing)
 
@@ -110,8 +111,7 @@ class Sampler:
         if self._table.ndim == 2:
             return inverse_rows(self._table, codes, words[:, 0])
         if self._retentions is None:
-            # uniform(w) < p, without a float for each word.
-            kept = words[:, 0] >> np.uint64(11) < self._threshold
+            kept = words[:, 0] <= self._last
         else:
             kept = uniform(words[:, 0]) < self._retentions[codes]
         if len(self._table):

@@ -16,13 +16,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.calculus import NotSmooth, add, by, depends, derivative, is_zero, multiply
-from privsql.sql.tree import (
-    bare,
-    cast,
-    column,
-    number,
-    wrapped,
-)
+from privsql.sql.tree import bare, cast, column, columns_of, number, wrapped
 from privsql.sql.writing import call, deviation, field, wald
 
 FIELDS = ("stderr", "low", "high", "reliable")
@@ -78,8 +72,6 @@ def bars_of(
         return own(node.name)
     try:
         slopes = {name: derivative(node, by(name)) for name in used}
-        if any(_inside_query(node, name) for name in used):
-            raise NotSmooth
     except NotSmooth:
         return none()
     if len(used) == 1:
@@ -99,25 +91,17 @@ def bars_of(
     if ratio is not None:
         struct = call("privsql_fieller_interval", *ratio, rows, column("z"))
         low, high, good = (field(struct, part) for part in ("low", "high", "reliable"))
-        return _unless_certain(node, Bars(spread, low, high, good))
-    return _unless_certain(node, Bars(spread, *wald(node, spread, rows)))
+        return unless_certain(node, Bars(spread, low, high, good))
+    return unless_certain(node, Bars(spread, *wald(node, spread, rows)))
 
 
-def _unless_certain(node: exp.Expr, bars: Bars) -> Bars:
+def unless_certain(node: exp.Expr, bars: Bars) -> Bars:
     """Where nothing was replaced there is no error; what variances say there is rounding."""
     fields = []
     for name, plain in zip(FIELDS, (number(0.0), node, node, exp.Boolean(this=True)), strict=True):
         sure = exp.If(this=column("certain"), true=plain.copy())
         fields.append(exp.Case(ifs=[sure], default=bars.field(name)))
     return Bars(fields[0], fields[1], fields[2], fields[3])
-
-
-def _inside_query(node: exp.Expr, name: str) -> bool:
-    return any(
-        each.name == name
-        for query in node.find_all(exp.Query)
-        for each in query.find_all(exp.Column)
-    )
 
 
 def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
@@ -134,14 +118,27 @@ def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
     return Bars(stderr, first, second, own.field("reliable"))
 
 
+def variance_of(
+    node: exp.Expr, estimates: list[str], covariance: Covariance
+) -> exp.Expr | None:
+    """Variance of an expression by the delta method, or None where there is none."""
+    try:
+        slopes = {name: derivative(node, by(name)) for name in estimates if depends(node, name)}
+    except NotSmooth:
+        return None
+    return _variance(slopes, slopes, covariance)
+
+
 def _substituted(node: exp.Expr, name: str, by: exp.Expr) -> exp.Expr:
     made = node.copy()
     if isinstance(made, exp.Column):
         return by.copy()
-    for each in list(made.find_all(exp.Column)):
+    holder = exp.Paren(this=made)
+    for each in list(columns_of(holder)):
         if each.name == name:
-            each.replace(wrapped(by))
-    return made
+            each.replace(wrapped(by.copy()))
+    inner: exp.Expr = holder.this
+    return inner
 
 
 def _variance(

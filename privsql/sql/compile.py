@@ -20,10 +20,12 @@ from sqlglot import exp
 
 from privsql.errors import Notice
 from privsql.sql import bars as error_bars
-from privsql.sql.bars import FIELDS, Bars, bars_of
+from privsql.sql.bars import FIELDS, Bars, Covariance, bars_of, variance_of
 from privsql.sql.block import OURS, VOLATILE, Builder, Leaf
+from privsql.sql.calculus import depends
 from privsql.sql.catalog import Catalog, UnknownName
 from privsql.sql.rows import Sources
+from privsql.sql.totals import Total, Translate, read_total
 from privsql.sql.tree import (
     Unsupported,
     bare,
@@ -37,6 +39,7 @@ from privsql.sql.tree import (
     outermost,
     place_of,
 )
+from privsql.sql.writing import ENOUGH_ROWS, deviation, wald
 
 # An inner query passes the covariances of all its estimates on, if they are not more.
 MOST_PAIRED = 8
@@ -53,7 +56,7 @@ class Out:
     estimate: bool = False
     definition: exp.Expr | None = None  # over the columns of one block
     block: int = -1
-    bars: bool = False  # its error bars stand beside it
+    bars: tuple[str, ...] = ()  # hidden columns that hold its error bars
 
 
 @dataclass
@@ -71,6 +74,15 @@ class Part:
 
     leaf: Leaf
     pairs: set[tuple[int, int]] = field(default_factory=set)
+    classes: set[tuple[int, int]] = field(default_factory=set)  # covariances with class totals
+    totals: dict[str, tuple[Total, Translate]] = field(default_factory=dict)
+    totals_done: dict[str, tuple[Total, Translate]] = field(default_factory=dict)
+    constants: dict[str, exp.Expr] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+
+    def uncertain(self) -> list[str]:
+        """Names of everything uncertain in the block's definitions."""
+        return [f"a{i}" for i in self.estimates()] + [*self.totals, *self.totals_done]
 
     def estimates(self) -> list[int]:
         """Positions of aggregates that are estimates."""
@@ -207,13 +219,15 @@ class Compiler:
         if node.args.get("by_name"):
             raise Unsupported("UNION BY NAME", hint="list the columns in one order")
         outs = [
-            replace(a, estimate=e, definition=None, bars=False)
+            replace(a, estimate=e, definition=None, bars=())
             for a, e in zip(left.outs, estimates, strict=False)
         ]
         hidden: list[str] = []
         if all_rows and any(estimates):
             left, right = (self._shown(side, estimates) for side in (left, right))
-            outs = [replace(out, bars=out.estimate) for out in outs]
+            outs = [
+                replace(out, bars=shown.bars) for out, shown in zip(outs, left.outs, strict=True)
+            ]
             hidden = left.hidden
         else:
             left, right = (self._bare(side) for side in (left, right))
@@ -250,7 +264,12 @@ class Compiler:
                 for two in used:
                     part.pairs.add((int(one[1:]), int(two[1:])))
             deep = self._has_estimate_below(inner)
-            outs.append(Out(name, bool(used) or deep, inner if used and not deep else None, number))
+            definition = None
+            if used and not deep:
+                filtered = tree.args.get("where") is not None
+                definition = self._with_totals(inner, part, filtered, lambda node: node)
+            outs.append(Out(name, bool(used) or deep, definition, number))
+        self._note_picking(tree, select, outs, uncertain)
         tree.set("expressions", projections)
         hidden: list[str] = []
         known = part.estimates()
@@ -265,6 +284,7 @@ class Compiler:
                 hidden.append(self._export(tree, number, f"c{i}_{j}"))
             hidden.append(self._export(tree, number, "z"))
             hidden.append(self._export(tree, number, "certain"))
+            hidden += self._export_totals(tree, number, part)
             # Exact columns of a definition are constants in it, but it needs their values.
             for name in dict.fromkeys(
                 c.name
@@ -278,6 +298,77 @@ class Compiler:
             outs = [replace(out, definition=None) for out in outs]
             self._lost("DISTINCT over estimates")
         return Compiled(tree, outs, hidden)
+
+    def _with_totals(
+        self, node: exp.Expr, part: Part, filtered: bool, translate: Translate
+    ) -> exp.Expr | None:
+        """A definition in which windows are variables of their own, or None."""
+        holder = exp.Paren(this=node.copy())
+        known = part.estimates()
+        for window in list(outermost(holder, lambda n: isinstance(n, exp.Window))):
+            if not any(depends(window, f"a{i}") for i in known):
+                name = f"y{len(part.constants)}"
+                part.constants[name] = translate(window)
+            else:
+                name = f"w{len(part.totals)}"
+                block = part.leaf.block
+                total = read_total(window, name, block, known, filtered)  # type: ignore[arg-type]
+                if total is None:
+                    return None
+                part.totals[name] = (total, translate)
+                part.pairs |= {(i, j) for i in total.slopes for j in total.slopes}
+            window.replace(column(name))
+        inner: exp.Expr = holder.this
+        used = {c.name for c in columns_of(inner)}
+        for name in used & set(part.totals):
+            for i in (i for i in known if f"a{i}" in used):
+                part.pairs |= {(i, j) for j in part.totals[name][0].slopes}
+        return inner
+
+    def _export_totals(self, tree: exp.Select, number: int, part: Part) -> list[str]:
+        """Totals, their covariances with everything, and constants that are windows."""
+        made: dict[str, exp.Expr] = dict(part.constants)
+        for name, (total, translate) in part.totals.items():
+            made[name] = translate(total.window)
+            made[f"e{name}"] = translate(total.effective())
+            for i in part.estimates():
+                if all((min(i, j), max(i, j)) in _ordered(part.pairs) for j in total.slopes):
+                    made[f"c{name}_a{i}"] = translate(total.with_estimate(i))
+            for other, (second, _) in part.totals.items():
+                both = total.with_total(second)
+                if name <= other and both is not None:
+                    made[f"c{name}_{other}"] = translate(both)
+            if total.classes:
+                part.classes |= {(i, j) for i in part.estimates() for j in total.slopes}
+        exported = []
+        for name, node in made.items():
+            exported.append(hidden_name(number, name))
+            tree.append("expressions", named(node, exported[-1]))
+        part.exported |= set(made)
+        part.constants, part.totals_done = {}, {**part.totals_done, **part.totals}
+        part.totals = {}
+        return exported
+
+    def _note_picking(
+        self, tree: exp.Select, select: exp.Select, outs: list[Out], uncertain: list[str]
+    ) -> None:
+        """The largest of many estimates is large by chance too: say so."""
+        if tree.args.get("limit") is None or tree.args.get("order") is None:
+            return
+        for ordered in tree.args["order"].expressions:
+            node = bare(ordered.this)
+            if isinstance(node, exp.Literal) and not node.is_string:
+                at = int(node.this) - 1
+                hit = 0 <= at < len(outs) and outs[at].estimate
+            else:
+                hit = any(depends(node, name) for name in uncertain)
+            if hit:
+                self._notice(
+                    "picked",
+                    "rows picked by the size of an estimate are extreme by chance too, so their"
+                    " intervals hold the truth less often than they say;"
+                    " SET privsql.simultaneous = true widens them",
+                )
 
     @staticmethod
     def _export(tree: exp.Select, number: int, name: str) -> str:
@@ -374,10 +465,9 @@ class Compiler:
             projections.append(projection)
         tree.set("expressions", projections)
         if grouped:
-            if any(out.estimate for out in outs):
-                self._lost("an aggregate over the rows of an answer")
-            outs = [replace(out, definition=None, bars=False) for out in outs]
-            return Compiled(tree, outs, [])
+            self._constants = {}
+            outs = [replace(out, definition=None, bars=()) for out in outs]
+            return self._aggregated(tree, outs, columns)
         kept = [name for name in dict.fromkeys(hidden) if name not in repeated]
         for name, node in self._constants.items():
             tree.append("expressions", named(node, name))
@@ -387,7 +477,69 @@ class Compiler:
                     tree.append("expressions", named(column(name, alias or None), name))
         hidden = [*self._constants, *kept]
         self._constants = {}
+        for number, each in enumerate(self.parts):
+            if each.totals or each.constants:
+                hidden += self._export_totals(tree, number, each)
         return Compiled(tree, outs, hidden)
+
+    def _aggregated(self, tree: exp.Select, outs: list[Out], columns: _Columns) -> Compiled:
+        """Sums and averages over the rows of an answer keep their error, others lose it.
+
+        Rows with different public keys stand for different people, so variances add up; the
+        cells of a sensitive key do not, and rows of a join may repeat.
+        """
+        hidden: list[str] = []
+        for i, out in enumerate(outs):
+            if not out.estimate:
+                continue
+            projection = tree.expressions[i]
+            inner = bare(projection.this if isinstance(projection, exp.Alias) else projection)
+            fields = self._sum_bars(inner, columns) if not tree.args.get("distinct") else None
+            if fields is None:
+                self._lost(f"{out.name!r}")
+                continue
+            names = tuple(f"privsql_sum{len(self.parts)}_{i}_{f}" for f in FIELDS)
+            for name, node in zip(names, fields, strict=True):
+                tree.append("expressions", named(node, name))
+            outs[i] = replace(out, bars=names)
+            hidden += names
+        return Compiled(tree, outs, hidden)
+
+    def _sum_bars(self, node: exp.Expr, columns: _Columns) -> tuple[exp.Expr, ...] | None:
+        if not columns.alone or not isinstance(node, exp.Sum | exp.Avg):
+            return None
+        hit = columns.find(bare(node.this)) if isinstance(bare(node.this), exp.Column) else None
+        if hit is None or hit[1].definition is None:
+            return None
+        out = hit[1]
+        part = self.parts[out.block]
+        block = part.leaf.block
+        if len(block.sets) != 1 or any(key.sensitive for key in block.keys):
+            return None
+        known = part.uncertain()
+        definition = out.definition
+        spread = variance_of(definition, known, block_covariance(part.exported))
+        if spread is None or any(depends(definition, name) for name in part.totals_done):
+            return None
+        error: exp.Expr = exp.Sqrt(this=exp.Sum(this=self._exported(spread, out.block)))
+        if isinstance(node, exp.Avg):
+            below = exp.Count(this=node.this.copy())
+            error = exp.Div(this=error, expression=below, typed=False, safe=False)
+        z = exp.Max(this=column(hidden_name(out.block, "z")))
+        half = exp.Paren(this=exp.Mul(this=z, expression=error))
+        used = [name for name in known if depends(definition, name)]
+        rows = [column(hidden_name(out.block, effective_name(name))) for name in used]
+        least = rows[0] if len(rows) == 1 else exp.Least(this=rows[0], expressions=rows[1:])
+        sure = exp.Anonymous(
+            this="bool_and", expressions=[column(hidden_name(out.block, "certain"))]
+        )
+        enough = exp.GTE(this=exp.Min(this=least), expression=exp.Literal.number(ENOUGH_ROWS))
+        return (
+            error.copy(),
+            exp.Sub(this=node.copy(), expression=half),
+            exp.Add(this=node.copy(), expression=half.copy()),
+            exp.Or(this=exp.Paren(this=enough), expression=sure),
+        )
 
     def _item(self, original: exp.Expr, source: exp.Expr) -> tuple[str, Compiled | None]:
         alias = source.alias_or_name
@@ -450,12 +602,37 @@ class Compiler:
                 self._constants[hidden_name(block, known)] = each.copy()
                 each.replace(column(known))
         part = self.parts[block]
+        definition: exp.Expr | None = bare(holder)
+        if next(outermost(holder, lambda n: isinstance(n, exp.Window)), None) is not None:
+            # Joined rows may repeat; the rows of one answer alone are what its block says.
+            sensitive = any(key.sensitive for key in part.leaf.block.keys)
+            definition = None
+            if columns.alone and not sensitive:
+                outside = self._outside(block)
+                definition = self._with_totals(bare(holder), part, True, outside)
         names = {f"a{i}" for i in part.estimates()}
         used = sorted(int(c.name[1:]) for c in columns_of(holder) if c.name in names)
-        if any((i, j) not in part.pairs for n, i in enumerate(used) for j in used[n:]):
+        pairs = _ordered(part.pairs)
+        if definition is None or any(
+            (i, j) not in pairs for n, i in enumerate(used) for j in used[n:]
+        ):
             self._lost(f"{name!r}")
             return Out(name, True)
-        return Out(name, True, bare(holder), block)
+        return Out(name, True, definition, block)
+
+    def _outside(self, block: int) -> Translate:
+        """Columns of a block, and constants of the row, as an outer SELECT names them."""
+        constants = dict(self._constants)
+
+        def translate(node: exp.Expr) -> exp.Expr:
+            holder = exp.Paren(this=node.copy())
+            for each in list(columns_of(holder)):
+                name = hidden_name(block, each.name)
+                each.replace(constants[name].copy() if name in constants else column(name))
+            inner: exp.Expr = holder.this
+            return inner
+
+        return translate
 
     def _replace_ours(self, node: exp.Expr, columns: _Columns) -> None:
         for each in list(node.find_all(exp.Anonymous)):
@@ -474,8 +651,7 @@ class Compiler:
             if out.definition is None:
                 each.replace(exp.Paren(this=error_bars.none().field(field_)))
                 continue
-            names = [f"a{i}" for i in self.parts[out.block].estimates()]
-            made = block_bars(out.definition, names).field(field_)
+            made = self._bars(out).field(field_)
             each.replace(exp.Paren(this=self._exported(made, out.block)))
 
     def _exported(self, node: exp.Expr, block: int) -> exp.Expr:
@@ -491,8 +667,8 @@ class Compiler:
     def _bars(self, out: Out) -> Bars:
         if out.definition is None:
             return error_bars.none()
-        names = [f"a{i}" for i in self.parts[out.block].estimates()]
-        return block_bars(out.definition, names)
+        part = self.parts[out.block]
+        return block_bars(out.definition, part.uncertain(), part.exported)
 
     def _with_bars(self, made: Compiled) -> Compiled:
         """The query with four columns for each estimate, and nothing else hidden."""
@@ -513,7 +689,8 @@ class Compiler:
                 continue
             fields: dict[str, exp.Expr]
             if out.bars:
-                fields = {f: column(f"privsql_bar{i}_{f}", "answer") for f in FIELDS}
+                names_of = zip(FIELDS, out.bars, strict=True)
+                fields = {f: column(held, "answer") for f, held in names_of}
             elif not out.estimate:
                 exact = error_bars.exact(column(f"c{i}", "answer"))
                 fields = {f: exact.field(f) for f in FIELDS}
@@ -532,7 +709,14 @@ class Compiler:
             columns=[exp.to_identifier(n, quoted=True) for n in names],
         )
         select = select.from_(exp.Subquery(this=tree, alias=alias))
-        outs = [replace(out, bars=wanted[i], definition=None) for i, out in enumerate(made.outs)]
+        outs = [
+            replace(
+                out,
+                definition=None,
+                bars=tuple(f"privsql_bar{i}_{f}" for f in FIELDS) if wanted[i] else (),
+            )
+            for i, out in enumerate(made.outs)
+        ]
         return Compiled(select, outs, hidden)
 
     def _bare(self, made: Compiled) -> Compiled:
@@ -561,6 +745,7 @@ class _Columns:
     def __init__(self, items: list[tuple[str, Compiled | None]], repeated: set[str]) -> None:
         self._items = items
         self._repeated = repeated
+        self.alone = len(items) == 1
 
     def find(self, node: exp.Column) -> tuple[str, Out] | None:
         """The answer's column of this name, with the alias of its query."""
@@ -625,18 +810,44 @@ def our_function(node: exp.Expr) -> str | None:
     return short if short != name and short in OURS else None
 
 
-def block_bars(node: exp.Expr, uncertain: list[str]) -> Bars:
+def block_bars(node: exp.Expr, uncertain: list[str], exported: set[str] | None = None) -> Bars:
     """Error bars of an expression over the columns of one block's table."""
 
     def own(name: str) -> Bars:
+        if name.startswith("w"):
+            spread = deviation(column(f"c{name}_{name}"))
+            value = column(name)
+            bars = Bars(spread, *wald(value, spread, column(f"e{name}")))
+            return error_bars.unless_certain(value, bars)
         s, low, high, good = (column(letter + name[1:]) for letter in PARTS.values())
         return Bars(s, low, high, good)
 
-    def covariance(one: str, two: str) -> exp.Expr | None:
-        i, j = sorted((int(one[1:]), int(two[1:])))
-        return column(f"c{i}_{j}")
+    covariance = block_covariance(exported)
+    return bars_of(node, uncertain, own, covariance, lambda name: column(effective_name(name)))
 
-    return bars_of(node, uncertain, own, covariance, lambda name: column("e" + name[1:]))
+
+def block_covariance(exported: set[str] | None) -> Covariance:
+    """Covariances of a block's estimates and totals by the columns that hold them."""
+
+    def covariance(one: str, two: str) -> exp.Expr | None:
+        if one.startswith("a") and two.startswith("a"):
+            i, j = sorted((int(one[1:]), int(two[1:])))
+            return column(f"c{i}_{j}")
+        # A total is named before an estimate, and totals in their own order.
+        first, second = sorted((one, two), key=lambda name: (name[0] != "w", name))
+        shared = f"c{first}_{second}"
+        return column(shared) if exported is None or shared in exported else None
+
+    return covariance
+
+
+def effective_name(name: str) -> str:
+    """The column with an estimate's effective rows."""
+    return f"e{name}" if name.startswith("w") else f"e{name[1:]}"
+
+
+def _ordered(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    return {(min(pair), max(pair)) for pair in pairs}
 
 
 def default_name(node: exp.Expr) -> str:

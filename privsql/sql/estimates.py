@@ -50,7 +50,9 @@ class Estimates:
         domain: Callable[[str], str],
         iterative: bool,
         certain: bool,
+        totals: Sequence[tuple[int, int]] = (),
     ) -> None:
+        self._totals = totals
         self._block = block
         self._states = states
         self._scan = scan
@@ -101,6 +103,11 @@ class Estimates:
             known = i in slopes and j in slopes
             node = self._covariance(slopes[i], slopes[j], i, j) if known else exp.Null()
             choose(query, named(cast(node, "DOUBLE"), f"c{i}_{j}"))
+        for i, j in self._totals:
+            whole: exp.Expr = exp.Null()
+            if i in slopes:
+                whole = self._with_total(slopes[i], i, self._block.aggregates[j].bases[0])
+            choose(query, named(cast(whole, "DOUBLE"), f"t{i}_{j}"))
         for i, aggregate in enumerate(self._block.aggregates):
             if aggregate.kind == "quantile":
                 choose(query, named(self._quantile(i, aggregate), f"at{i}"))
@@ -211,6 +218,14 @@ class Estimates:
                 d_two = two if isinstance(two, exp.Literal) else column(f"d{j}_{other}")
                 shared = column(f"v{min(k, other)}_{max(k, other)}")
                 total = add(total, multiply(multiply(d_one, d_two), shared))
+        return total if is_zero(total) else exp.Paren(this=total)
+
+    def _with_total(self, slopes: dict[int, exp.Expr], i: int, other: int) -> exp.Expr:
+        """Covariance of aggregate i with a base summed over all cells of sensitive keys."""
+        total: exp.Expr = number(0)
+        for k, one in slopes.items():
+            slope = one if isinstance(one, exp.Literal) else column(f"d{i}_{k}")
+            total = add(total, multiply(slope, column(f"x{k}_{other}")))
         return total if is_zero(total) else exp.Paren(this=total)
 
     def _effective(self, aggregate: Aggregate) -> exp.Expr:

@@ -168,7 +168,16 @@ class PlanWriter:
         scan.beside = len(together) < len(exact)
         if not scan.beside:
             scan.exact += [(call, sql(call.node)) for call in together]
-        writer = Writer(block, states, scan, prefix, part.pairs, self._domain, self._iterative)
+        writer = Writer(
+            block,
+            states,
+            scan,
+            prefix,
+            part.pairs,
+            self._domain,
+            self._iterative,
+            part.classes,
+        )
         steps = writer.write()
         tables = {f"{prefix}_constants": _constants(states)}
         for i, axis in enumerate(states.axes):

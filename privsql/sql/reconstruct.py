@@ -63,6 +63,7 @@ class Writer:
         pairs: Iterable[tuple[int, int]],
         domain: Callable[[str], str],
         iterative: bool = False,
+        totals: Iterable[tuple[int, int]] = (),
     ) -> None:
         self._block = block
         self._states = states
@@ -79,6 +80,23 @@ class Writer:
                     self._pieces.append(piece)
         self._base = [[index[piece.key] for piece in base] for base in block.bases]
         self._needed = self._base_pairs()
+        # Covariances of a cell's aggregate with another summed over all cells (see totals).
+        self._totals = sorted(set(totals))
+        self._total_pairs = sorted(
+            {
+                (k, block.aggregates[j].bases[0])
+                for i, j in self._totals
+                for k in block.aggregates[i].bases
+            }
+        )
+        self._cross_pairs = sorted(
+            {
+                (t, u)
+                for k, other in self._total_pairs
+                for t in self._base[k]
+                for u in self._base[other]
+            }
+        )
         self._piece_pairs = sorted(
             {
                 (min(t, u), max(t, u))
@@ -93,7 +111,7 @@ class Writer:
         for half in self._halves:
             for kind in ("products", "squares", "fourths"):
                 self._sum(kind, half, half if kind == "squares" else "")
-        for one, two in self._piece_pairs:
+        for one, two in (*self._piece_pairs, *self._cross_pairs):
             for kind in ("products", "squares"):
                 self._sum(kind, self._halves[one], self._halves[two])
         self._hidden = [f"h{i}" for i in range(len(states.hidden))]
@@ -157,6 +175,7 @@ class Writer:
             self._domain,
             self._iterative,
             self._certain(),
+            self._totals,
         )
         return [
             self._functions(n, chosen),
@@ -267,11 +286,14 @@ class Writer:
 
         owner = "c" if classes else "s"
         query = exp.Select(expressions=[column(name, owner) for name in groups])
+        choose(query, named(exp.Count(this=exp.Star()), "present"))
         for t in range(len(self._pieces)):
             value: exp.Expr = column(f"f{t}", "s")
             if within is not None:
                 value = exp.Case(ifs=[exp.If(this=within.copy(), true=value)], default=number(0.0))
             choose(query, named(listed(value), f"f{t}"))
+        for u in dict.fromkeys(u for _, u in self._cross_pairs):
+            choose(query, named(listed(column(f"f{u}", "s")), f"all{u}"))
         for i, aggregate in self._of_kind("quantile"):
             for t in self._base[aggregate.bases[0]]:
                 counted: exp.Expr = exp.NEQ(this=column(f"f{t}", "s"), expression=number(0))
@@ -310,7 +332,10 @@ class Writer:
                 ]
             ).from_(table(self._name("states")), copy=False)
             choose(query, named(exp.Subquery(this=values), f"o{i}"))
-        if self._piece_pairs:
+        for u in dict.fromkeys(u for _, u in self._cross_pairs):
+            inverse = call("privsql_inverse", column(f"all{u}"), column("factors"))
+            choose(query, named(inverse, f"iall{u}"))
+        if self._piece_pairs or self._cross_pairs:
             query = exp.Select(expressions=[exp.Star()]).from_(
                 derived(query, "inverted"), copy=False
             )
@@ -320,6 +345,13 @@ class Writer:
                 query,
                 named(call("privsql_inverse", both, column("factors")), f"p{t}_{u}"),
                 named(products(column(f"i{t}"), column(f"i{u}")), f"q{t}_{u}"),
+            )
+        for t, u in self._cross_pairs:
+            both = products(column(f"f{t}"), column(f"all{u}"))
+            choose(
+                query,
+                named(call("privsql_inverse", both, column("factors")), f"pall{t}_{u}"),
+                named(products(column(f"i{t}"), column(f"iall{u}")), f"qall{t}_{u}"),
             )
         return Step(self._name(f"kernels{n}"), query)
 
@@ -370,6 +402,8 @@ class Writer:
             choose(query, named(total(made), f"b{k}"), named(total(seen), f"r{k}"))
         for k, other in self._needed:
             choose(query, named(total(self._covariance(k, other)), f"v{k}_{other}"))
+        for k, other in self._total_pairs:
+            choose(query, named(total(self._with_total(k, other)), f"x{k}_{other}"))
         for t, half in enumerate(self._halves):
             weights = call(
                 "privsql_weights",
@@ -418,6 +452,19 @@ class Writer:
                 )
                 total = add(total, part)
         return total
+
+    def _with_total(self, k: int, other: int) -> exp.Expr:
+        """Covariance of base k in a cell with another base over all cells."""
+        made: exp.Expr = number(0)
+        for t in self._base[k]:
+            for u in self._base[other]:
+                halves = self._halves[t], self._halves[u]
+                part = exp.Sub(
+                    this=dot(self._sum("squares", *halves), column(f"qall{t}_{u}", "k")),
+                    expression=dot(self._sum("products", *halves), column(f"pall{t}_{u}", "k")),
+                )
+                made = add(made, part)
+        return made
 
     def _tallies(self, i: int, aggregate: Aggregate) -> exp.Expr:
         """The distribution of a quantile's value, in independent parts."""

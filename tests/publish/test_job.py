@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -577,3 +578,43 @@ def test_perturb_and_append_from_the_command_line(tmp_path):
     twice = run("append", "r.duckdb", "more.csv", place=tmp_path)
     assert twice.returncode == 1
     assert "not a whole batch" in twice.stderr
+
+
+# DuckDB takes ``python -c`` for a prompt, and draws a bar where a query takes long.
+LOUD = """
+import privsql.publish.job as job
+from privsql.publish import appending, database
+from privsql.publish.source import open_source
+
+loud = "SELECT current_setting('enable_progress_bar')"
+seen = []
+working = job.working
+
+def watched(*arguments):
+    connection = working(*arguments)
+    seen.append(connection.execute(loud).fetchall()[0][0])
+    return connection
+
+job.working = watched
+assert appending.working is working is database.working
+job.publish("raw.parquet", "out.duckdb", spec="spec.toml", seed=1)
+for source in ("raw.parquet", "out.duckdb::patients"):
+    opened = open_source([source])
+    seen.append(opened.connection.execute(loud).fetchall()[0][0])
+    opened.close()
+import duckdb
+print(seen, duckdb.connect().execute(loud).fetchall())
+"""
+
+
+def test_no_bar_of_the_database_is_drawn_on_standard_output(place):
+    (place / "spec.toml").write_text(SPEC)
+    done = subprocess.run(
+        [sys.executable, "-c", LOUD],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[False, False, False] [(True,)]\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import pytest
 import privsql
 from privsql.channels import Uniform
 from privsql.errors import DataError, Error, NotSupportedError, OperationalError
+from privsql.fronts.cli import main
+from privsql.publish import local as local_module
 from privsql.publish.appending import append
 from privsql.publish.keys import new_key, read_key
 from privsql.publish.ledger import LedgerError, Publication
@@ -601,6 +604,29 @@ def test_clients_at_once_are_all_entered(client):
     complete = [line for line in lines_of(client) if line.complete]
     assert len({line.release for line in complete}) == 4
     assert len({line.columns["age"].state for line in complete}) == 4
+
+
+@pytest.mark.parametrize("where", ["pipe", "device", "file"])
+def test_interrupted_it_does_not_take_back_what_has_left(client, monkeypatch, capsys, where):
+    """Ctrl-C in the middle of a stream: a file is not there, but rows in a pipe are gone."""
+
+    def interrupted(rows, local):
+        yield from itertools.islice(csv_rows(rows, local), 2)
+        raise KeyboardInterrupt
+
+    csv_rows = local_module._csv_rows
+    monkeypatch.setattr(local_module, "_csv_rows", interrupted)
+    out = {"pipe": "-", "device": "/dev/null", "file": str(client / "b.csv")}[where]
+    command = ["perturb", str(client / "spec.toml"), "-i", str(client / "rows.csv"), "-o", out]
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("interrupted; ")
+    assert ("nothing was changed" in said) == (where == "file")
+    assert ("have left" in said) == (where != "file")
+    assert len(lines_of(client)) == (where != "file")
+    assert not (client / "b.csv").exists()
 
 
 def test_the_command_refuses_and_accepts(client):

@@ -179,9 +179,14 @@ def test_nested_values_keep_value_and_type(tmp_path, form):
     privsql.publish(str(source), made, spec=spec, seed=1)
     before, after = types_kept(source, made, len(NESTED))
     assert after == ["VARCHAR[]" if kind.startswith("ENUM") else kind for kind in before]
-    spec = spec_of(tmp_path, len(NESTED))
-    with pytest.raises(DataError, match="lists and structures"):
-        privsql.publish(str(source), tmp_path / "groups.duckdb", spec=spec, seed=1)
+    spec, read = spec_of(tmp_path, len(NESTED)), []
+    with pytest.raises(DataError, match="lists and structures") as problem:
+        privsql.publish(
+            str(source), tmp_path / "groups.duckdb", spec=spec, seed=1, progress=read.append
+        )
+    assert not read, "refused before any row was read"
+    # All mistakes at once.
+    assert all(f"x{i}" in problem.value.reason for i in range(len(NESTED)))
     assert not (tmp_path / "groups.duckdb").exists()
 
 
