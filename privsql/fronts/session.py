@@ -16,13 +16,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from privsql.answer.notices import notices_of
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines.embedded import Embedded
 from privsql.engines.memory import Memory
-from privsql.errors import InterfaceError, Notice, ProgrammingError
+from privsql.errors import InterfaceError, ProgrammingError
 from privsql.release.store import open_release
 from privsql.sql.catalog import Catalog, Sensitive
-from privsql.sql.compile import Compiled, Compiler
+from privsql.sql.compile import Compiler
+from privsql.sql.compiled import Compiled
 from privsql.sql.parse import Statement, parts, statements
 from privsql.sql.plan import (
     BlockPlan,
@@ -71,7 +73,7 @@ class Settings:
             return replace(self, simultaneous=value)
         raise ProgrammingError(
             f"there is no setting {name!r}",
-            hint="the settings are privsql.estimator, .confidence_level, .error_bars, .simultaneous",
+            hint="there are privsql.estimator, .confidence_level, .error_bars and .simultaneous",
         )
 
 
@@ -176,7 +178,8 @@ class Session:
         given: Sequence[object] | Mapping[str, object] | None,
         settings: Settings,
     ) -> Outcome:
-        assert statement.tree is not None
+        if statement.tree is None:
+            raise ProgrammingError("there is no query in this statement")
         tree = statement.tree.copy()
         parameters = read_parameters(tree, given)
         # DuckDB itself says what columns there are, on empty tables of the same shape.
@@ -202,7 +205,9 @@ class Session:
         finally:
             if loaded:
                 self._memory.forget(*loaded)
-        return self._outcome(table, compiled, compiler.notices, described, settings)
+        outcome = self._outcome(table, compiled, described, settings)
+        notices = (*compiler.notices, *notices_of(outcome, compiler.counts))
+        return replace(outcome, notices=notices)
 
     def _load(
         self, plan: BlockPlan, loaded: list[str], settings: Settings, compiled: Compiled
@@ -240,7 +245,6 @@ class Session:
         self,
         table: pa.Table,
         compiled: Compiled,
-        notices: list[Notice],
         described: list[tuple[str, str]],
         settings: Settings,
     ) -> Outcome:
@@ -272,7 +276,7 @@ class Session:
             columns,
             visible.rename_columns(names),
             bars,
-            tuple(notices),
+            (),
             method if estimated else "exact",
             settings.confidence_level,
             settings.error_bars,
@@ -312,9 +316,7 @@ def _as_arrow(table: object) -> pa.Table:
     if isinstance(table, pa.Table):
         return table
     if hasattr(table, "to_arrow_table"):
-        made = table.to_arrow_table()
-        assert isinstance(made, pa.Table)
-        return made
+        return pa.table(table.to_arrow_table())
     try:
         return pa.Table.from_pandas(table, preserve_index=False)
     except (TypeError, AttributeError, pa.ArrowException):

@@ -20,7 +20,7 @@ from sqlglot import exp
 from privsql.errors import ProgrammingError
 from privsql.sql.block import Block
 from privsql.sql.catalog import Catalog
-from privsql.sql.compile import Compiled, Part, our_function
+from privsql.sql.compiled import Compiled, Part, our_function
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States

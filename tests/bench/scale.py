@@ -87,8 +87,7 @@ def published(folder: Path, source: Path) -> tuple[int, float, float, int]:
         text=True,
         check=True,
     )
-    # The last line: a long sort may show a bar before it.
-    rows, seconds, cpu, peak = done.stdout.splitlines()[-1].split()
+    rows, seconds, cpu, peak = done.stdout.split()
     return int(rows), float(seconds), float(cpu), int(peak)
 
 

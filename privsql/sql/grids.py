@@ -1,0 +1,88 @@
+"""Domains too large to be written out: one value stands for each stretch of a grid.
+
+Comparisons with constants split a grid into stretches within which none of them changes; one
+value of each, with the number of values that it stands for, is then as good as the domain:
+
+    seen >= TIMESTAMP '2024-01-01' AND seen < TIMESTAMP '2024-02-01'
+    |------ before ------|--- January ---|------ after ------|      3 values instead of 10^8
+
+Counts are exact, by interval arithmetic on the grid.  Anything but a comparison of the bare
+column with constants would need every value, and is refused.  (reconstruction, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.channels import Domain, Interval
+from privsql.errors import TooLargeError
+from privsql.sql.tree import bare, columns_of, named
+
+Run = Callable[[exp.Expr], pa.Table]
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+
+
+def representatives(
+    domain: Domain, name: str, atoms: Sequence[exp.Expr], run: Run
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices of one value for each stretch, and how many values each stands for."""
+    nodes = [node for atom in atoms for node in _constants(atom, name)]
+    cuts = {0, domain.points}
+    if nodes:
+        asked = exp.Select(expressions=[named(node.copy(), f"v{i}") for i, node in enumerate(nodes)])
+        row = run(asked).to_pylist()[0]
+        for value in row.values():
+            if value is None:
+                continue
+            for interval in (Interval.below(value), Interval.at_most(value)):
+                for found in domain.ranges(interval):
+                    cuts |= {found.start, min(found.stop, domain.points)}
+    edges = sorted(cuts)
+    starts = [a for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    counts = [b - a for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    if domain.null_index is not None:
+        starts.append(domain.null_index)
+        counts.append(1)
+    return np.array(starts, dtype=np.int64), np.array(counts, dtype=np.int64)
+
+
+def _constants(node: exp.Expr, name: str) -> Iterator[exp.Expr]:
+    """Constants that the column is compared with, or a refusal."""
+    node = bare(node)
+    if not any(c.name == name for c in columns_of(node)):
+        return
+    if isinstance(node, exp.And | exp.Or):
+        yield from _constants(node.left, name)
+        yield from _constants(node.right, name)
+    elif isinstance(node, exp.Not):
+        yield from _constants(node.this, name)
+    elif isinstance(node, exp.Is):
+        inner = bare(node.this)
+        if not isinstance(inner, exp.Column):
+            yield from _constants(inner, name)
+    elif isinstance(node, exp.Between) and isinstance(bare(node.this), exp.Column):
+        yield from (node.args["low"], node.args["high"])
+    elif isinstance(node, exp.In) and isinstance(bare(node.this), exp.Column) and node.expressions:
+        yield from node.expressions
+    elif isinstance(node, _COMPARISONS):
+        sides = [bare(node.this), bare(node.expression)]
+        constants = [side for side in sides if next(columns_of(side), None) is None]
+        columns = [side for side in sides if isinstance(side, exp.Column)]
+        if len(constants) != 1 or len(columns) != 1:
+            raise _too_large(name)
+        yield constants[0]
+    else:
+        raise _too_large(name)
+
+
+def _too_large(name: str) -> TooLargeError:
+    return TooLargeError(
+        f"the domain of {name!r} is too large to evaluate an expression on each of its values",
+        hint="compare the column itself with constants: <, <=, =, BETWEEN, IN, IS NULL",
+    )

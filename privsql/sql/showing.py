@@ -1,0 +1,180 @@
+"""Error bars as columns: exported from blocks, passed through queries, shown at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from privsql.errors import Notice
+from privsql.sql import bars as error_bars
+from privsql.sql.bars import FIELDS, Bars
+from privsql.sql.catalog import Catalog
+from privsql.sql.compiled import Compiled, Out, Part, block_bars, hidden_name
+from privsql.sql.rows import Sources
+from privsql.sql.tree import (
+    cast,
+    choose,
+    column,
+    columns_of,
+    named,
+    outermost,
+)
+
+
+class Showing:
+    """What every kind of query needs: notices, sub-queries, and columns for error bars."""
+
+    def _query(self, node: exp.Expr) -> Compiled:
+        """Rewrite any query."""
+        raise NotImplementedError
+
+    def __init__(self, catalog: Catalog, text: str) -> None:
+        self._catalog = catalog
+        self._text = text
+        self._ctes: list[dict[str, exp.Expr]] = []
+        self._compiled: dict[int, Compiled] = {}
+        self._sources = Sources(catalog, self._lookup)
+        self.parts: list[Part] = []
+        self.notices: list[Notice] = []
+        self._outermost: exp.Expr | None = None
+        self._constants: dict[str, exp.Expr] = {}
+        self.counts: list[int] = []  # columns that are counts themselves
+
+    def _notice(self, code: str, text: str) -> None:
+        notice = Notice(code, text)
+        if notice not in self.notices:
+            self.notices.append(notice)
+
+    def _lookup(self, name: str) -> exp.Expr | None:
+        for scope in reversed(self._ctes):
+            if name.casefold() in scope:
+                return scope[name.casefold()]
+        return None
+
+    def _lost(self, what: str) -> None:
+        self._notice("no-error", f"{what} has no error bar: the covariance is not at hand")
+
+    def _has_estimate_below(self, node: exp.Expr) -> bool:
+        return any(
+            any(out.estimate for out in made.outs)
+            for query in outermost(node, lambda n: isinstance(n, exp.Query))
+            if (made := self._compiled.get(id(query))) is not None
+        )
+
+    def _subqueries(self, node: exp.Expr) -> None:
+        """Compile scalar sub-queries where they stand."""
+        for query in list(outermost(node, lambda n: isinstance(n, exp.Query))):
+            made = self._bare(self._query(query))
+            if query is node:
+                continue
+            query.replace(made.tree)
+            self._compiled[id(made.tree)] = made
+            if len(made.outs) == 1 and made.outs[0].estimate:
+                self._lost("arithmetic with the answer of a sub-query that is an estimate")
+
+    def _exported(self, node: exp.Expr, block: int) -> exp.Expr:
+        """Columns of a block as the hidden columns under which they are exported."""
+        holder = exp.Paren(this=node.copy())
+        for each in list(columns_of(holder)):
+            each.replace(column(hidden_name(block, each.name)))
+        inner: exp.Expr = holder.this
+        return inner
+
+    def _bars(self, out: Out) -> Bars:
+        if out.definition is None:
+            return error_bars.none()
+        part = self.parts[out.block]
+        return block_bars(out.definition, part.uncertain(), part.exported)
+
+    def _with_bars(self, made: Compiled) -> Compiled:
+        """The query with four columns for each estimate, and nothing else hidden."""
+        if not any(out.estimate for out in made.outs):
+            return self._bare(made)
+        return self._shown(made, [out.estimate for out in made.outs])
+
+    def _shown(self, made: Compiled, wanted: list[bool]) -> Compiled:
+        select = exp.Select()
+        source = made.tree if isinstance(made.tree, exp.Subquery) else None
+        tree = source.this if source is not None else made.tree
+        for i, out in enumerate(made.outs):
+            choose(select, named(column(f"c{i}", "answer"), out.name))
+        names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
+        hidden = []
+        for i, out in enumerate(made.outs):
+            if not wanted[i]:
+                continue
+            fields: dict[str, exp.Expr]
+            if out.bars:
+                names_of = zip(FIELDS, out.bars, strict=True)
+                fields = {f: column(held, "answer") for f, held in names_of}
+            elif not out.estimate:
+                exact = error_bars.exact(column(f"c{i}", "answer"))
+                fields = {f: exact.field(f) for f in FIELDS}
+            else:
+                bars = self._bars(out)
+                if not bars.known:
+                    self._lost(f"{out.name!r}")
+                fields = {f: self._exported(bars.field(f), out.block) for f in FIELDS}
+            for name, node in fields.items():
+                hidden.append(f"privsql_bar{i}_{name}")
+                kind = "BOOLEAN" if name == "reliable" else None
+                shown = cast(node, kind) if kind else node
+                choose(select, named(shown, hidden[-1]))
+        alias = exp.TableAlias(
+            this=exp.to_identifier("answer"),
+            columns=[exp.to_identifier(n, quoted=True) for n in names],
+        )
+        select = select.from_(exp.Subquery(this=tree, alias=alias))
+        outs = [
+            replace(
+                out,
+                definition=None,
+                bars=tuple(f"privsql_bar{i}_{f}" for f in FIELDS) if wanted[i] else (),
+            )
+            for i, out in enumerate(made.outs)
+        ]
+        return Compiled(select, outs, hidden)
+
+    def _bare(self, made: Compiled) -> Compiled:
+        """The query with nothing but its own columns."""
+        if not made.hidden:
+            return made
+        tree = made.tree.this if isinstance(made.tree, exp.Subquery) else made.tree
+        names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
+        alias = exp.TableAlias(
+            this=exp.to_identifier("answer"),
+            columns=[exp.to_identifier(n, quoted=True) for n in names],
+        )
+        select = exp.Select().from_(exp.Subquery(this=tree, alias=alias))
+        for i, out in enumerate(made.outs):
+            choose(select, named(column(f"c{i}", "answer"), out.name))
+        result: exp.Expr = select
+        if isinstance(made.tree, exp.Subquery):
+            result = made.tree.copy()
+            result.set("this", select)
+        return Compiled(result, made.outs, [])
+
+    def _renamed(self, made: Compiled, node: exp.Expr) -> Compiled:
+        """Apply the column names of ``AS t(a, b)``."""
+        alias = node.args.get("alias")
+        names = [c.name for c in alias.columns] if alias is not None and alias.columns else []
+        if not names:
+            return made
+        if isinstance(made.tree, exp.Select):
+            made.tree.set(
+                "expressions",
+                [
+                    named(p.this if isinstance(p, exp.Alias) else p, names[i])
+                    if i < len(names)
+                    else p
+                    for i, p in enumerate(made.tree.expressions)
+                ],
+            )
+        else:
+            raise Unsupported("column names after an alias of this kind of query")
+        outs = [
+            replace(out, name=names[i]) if i < len(names) else out
+            for i, out in enumerate(made.outs)
+        ]
+        return replace(made, outs=outs)
