@@ -105,11 +105,11 @@ class Separator:
         node = bare(node)
         if self.is_public(node):
             return [Branch(guards=(node,))]
-        if self.is_sensitive(node):
-            return [Branch(truths=(node,))]
         if isinstance(node, exp.And):
             left, right = self.condition(node.left), self.condition(node.right)
             return [a & b for a, b in product(left, right)]
+        if self.is_sensitive(node):
+            return [Branch(truths=(_certainly(node),))]
         return self._cases(node)
 
     def _cases(self, node: exp.Expr) -> list[Branch]:
@@ -164,6 +164,10 @@ class Separator:
     def value(self, node: exp.Expr) -> list[Branch]:
         """Branches that exclude each other; outside of all of them the value is NULL."""
         node = bare(node)
+        if isinstance(node, exp.Literal) and not node.is_string:
+            # ELSE 0 counts a row but adds nothing.
+            zero = not float(node.this)
+            return [Branch(terms=() if zero else ((node, None),))]
         if self.is_public(node):
             return [Branch(guards=(_known(node),), terms=((node, None),))]
         if self.is_sensitive(node):
@@ -313,6 +317,12 @@ def within(branches: Iterable[Branch], conditions: Iterable[Branch]) -> list[Bra
 
 def _one() -> exp.Expr:
     return exp.Literal.number(1)
+
+
+def _certainly(node: exp.Expr) -> exp.Expr:
+    """``(node) IS TRUE``: where only truth counts, FALSE and UNKNOWN are one cell."""
+    inner = bare(node.this) if isinstance(node, exp.Not) else node
+    return node if isinstance(inner, exp.Is) else _is(node, True)
 
 
 def _known(node: exp.Expr) -> exp.Expr:

@@ -130,8 +130,8 @@ class Writer:
         own = [(i, i) for i, a in enumerate(everything) if a.call.name not in simple]
         for i, j in (*self._pairs, *own):
             if everything[i].kind == everything[j].kind == "linear":
-                for k in everything[i].bases:
-                    found |= {(min(k, o), max(k, o)) for o in everything[j].bases}
+                for k in _varying(everything[i]):
+                    found |= {(min(k, o), max(k, o)) for o in _varying(everything[j])}
         return sorted(found)
 
     def _classes(self, chosen: Sequence[int]) -> list[str]:
@@ -522,6 +522,12 @@ class Writer:
         if names:
             best.group_by(*map(column, names), copy=False)
         return Step(self._name(f"mode{n}_{i}"), best)
+
+
+def _varying(aggregate: Aggregate) -> tuple[int, ...]:
+    """The bases that an aggregate's error comes from; SUM's count only tells NULL."""
+    simple = aggregate.call.name in ("count", "count_if", "sum")
+    return aggregate.bases[:1] if simple else aggregate.bases
 
 
 def _together(name: str, part: exp.Expr) -> exp.Expr:

@@ -13,6 +13,7 @@ from privsql.sql.catalog import Catalog
 from privsql.sql.compiled import Compiled, Out, Part, block_bars, hidden_name
 from privsql.sql.rows import Sources
 from privsql.sql.tree import (
+    Unsupported,
     cast,
     choose,
     column,
