@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from privsql.sql.block import VOLATILE, Builder
+from privsql.sql.block import Builder
 from privsql.sql.calculus import depends
 from privsql.sql.compiled import (
     MOST_PAIRED,
@@ -30,6 +30,7 @@ from privsql.sql.compiled import (
     our_function,
 )
 from privsql.sql.outer import Outer
+from privsql.sql.refusing import VOLATILE
 from privsql.sql.tree import (
     Unsupported,
     bare,

@@ -12,6 +12,7 @@ column with constants would need every value, and is refused.  (reconstruction, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -35,7 +36,9 @@ def representatives(
     nodes = [node for atom in atoms for node in _constants(atom, name)]
     cuts = {0, domain.points}
     if nodes:
-        asked = exp.Select(expressions=[named(node.copy(), f"v{i}") for i, node in enumerate(nodes)])
+        asked = exp.Select(
+            expressions=[named(node.copy(), f"v{i}") for i, node in enumerate(nodes)]
+        )
         row = run(asked).to_pylist()[0]
         for value in row.values():
             if value is None:
@@ -44,8 +47,8 @@ def representatives(
                 for found in domain.ranges(interval):
                     cuts |= {found.start, min(found.stop, domain.points)}
     edges = sorted(cuts)
-    starts = [a for a, b in zip(edges, edges[1:], strict=False) if b > a]
-    counts = [b - a for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    starts = [a for a, b in itertools.pairwise(edges) if b > a]
+    counts = [b - a for a, b in itertools.pairwise(edges) if b > a]
     if domain.null_index is not None:
         starts.append(domain.null_index)
         counts.append(1)

@@ -178,13 +178,11 @@ class Sources:
                 name.casefold(): (name, column(name, PUBLISHED)) for name, _ in self.catalog.columns
             }
             return Rows((_renamed(Item(alias, columns), node),))
-        if isinstance(node, exp.Table):
-            inner = self._cte(node)
-        else:
-            inner = node.this
+        inner = self._cte(node) if isinstance(node, exp.Table) else node.this
         while isinstance(inner, exp.Subquery | exp.CTE):
             inner = inner.this
-        assert isinstance(inner, exp.Select)
+        if not isinstance(inner, exp.Select):
+            raise Unsupported("published rows through this kind of sub-query")
         rows = self.rows(inner)
         columns = {}
         for projection in inner.expressions:

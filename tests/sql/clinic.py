@@ -14,7 +14,8 @@ RAW = """
            (['flu', 'hiv', 'none'])[1 + (hash(i * 13) % 3)::INTEGER] AS favourite,
            (10 + hash(i * 3) % 100)::INTEGER AS cost,
            CASE WHEN hash(i * 17) % 20 = 0 THEN NULL
-                ELSE (['flu', 'hiv', 'none'])[1 + least(hash(i * 5) % 5, 2)::INTEGER] END AS disease,
+                ELSE (['flu', 'hiv', 'none'])[1 + least(hash(i * 5) % 5, 2)::INTEGER]
+           END AS disease,
            (20 + hash(i * 11) % 60)::INTEGER AS age,
            TIMESTAMP '2024-01-01' + to_seconds((hash(i * 19) % 31536000)::BIGINT) AS seen
     FROM range(4000) AS r(i)

@@ -62,8 +62,7 @@ def said(session: Session, ask: str) -> str:
             stage = "bind"
             compiler = Compiler(session.catalog, statement.text)
             compiler.compile(tree)
-            for part in compiler.parts:
-                lines.append(("bind", _bound(part.leaf.block)))
+            lines += [("bind", _bound(part.leaf.block)) for part in compiler.parts]
             stage = "plan"
             writer = PlanWriter(
                 session.catalog,
@@ -80,8 +79,8 @@ def said(session: Session, ask: str) -> str:
                     lines.append(("scan", plan.beside.sql))
         stage = "answer"
         outcome = session.run(ask)
-        for row in [[c.name for c in outcome.columns], *_rows(outcome.table.to_pylist())][:WIDTH]:
-            lines.append(("answer", " | ".join(row)))
+        table = [[c.name for c in outcome.columns], *_rows(outcome.table.to_pylist())]
+        lines += [("answer", " | ".join(row)) for row in table[:WIDTH]]
         lines += [("notice", notice.code) for notice in outcome.notices]
     except Error as problem:
         lines.append(("refuse", f"{stage}: [{problem.code}] {problem.reason}"))
@@ -127,9 +126,13 @@ def _short(node: exp.Expr) -> str:
 
 def write(session: Session, path: Path) -> str:
     """A file with everything said anew."""
-    return "\n\n".join(
-        f"-- {case.title}\nask:     {case.ask}\n{said(session, case.ask)}" for case in cases(path)
-    ) + "\n"
+    return (
+        "\n\n".join(
+            f"-- {case.title}\nask:     {case.ask}\n{said(session, case.ask)}"
+            for case in cases(path)
+        )
+        + "\n"
+    )
 
 
 def main() -> int:
