@@ -49,10 +49,12 @@ class Estimates:
         needed: Sequence[tuple[int, int]],
         domain: Callable[[str], str],
         iterative: bool,
-        certain: bool,
+        certain: exp.Expr,
         totals: Sequence[tuple[int, int]] = (),
+        sure: frozenset[int] = frozenset(),
     ) -> None:
         self._totals = totals
+        self._sure = sure  # pieces that are known exactly
         self._block = block
         self._states = states
         self._scan = scan
@@ -112,7 +114,7 @@ class Estimates:
             if aggregate.kind == "quantile":
                 choose(query, named(self._quantile(i, aggregate), f"at{i}"))
         query = self._more(query, "estimates")
-        choose(query, named(exp.Boolean(this=self._certain), "certain"))
+        choose(query, named(self._certain.copy(), "certain"))
         for i, aggregate in enumerate(self._block.aggregates):
             if aggregate.kind == "linear":
                 fields = self._interval(i, aggregate)
@@ -248,8 +250,20 @@ class Estimates:
     def _interval(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...]:
         """Standard error, ends and reliability of one aggregate."""
         value = column(f"a{i}")
-        if self._certain:
-            return number(0.0), value, value.copy(), exp.Boolean(this=True)
+        exact = number(0.0), value, value.copy(), exp.Boolean(this=True)
+        sure = {t for k in aggregate.bases for t in self._base[k]} <= self._sure
+        if sure or (isinstance(self._certain, exp.Boolean) and self._certain.this):
+            return exact
+        found = self._uncertain(i, aggregate)
+        if isinstance(self._certain, exp.Boolean):
+            return found
+        return tuple(
+            exp.Case(ifs=[exp.If(this=column("certain"), true=known)], default=node)
+            for known, node in zip(exact, found, strict=True)
+        )
+
+    def _uncertain(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...]:
+        value = column(f"a{i}")
         spread = deviation(column(f"c{i}_{i}"))
         rows = column(f"e{i}")
         scored = self._score(i, aggregate)

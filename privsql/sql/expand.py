@@ -2,11 +2,11 @@
 
     SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND age > 30 AND job = 'eng'
 
-    not P1 and not P2    SELECT COUNT(*) FROM patients
-                         WHERE job = 'eng' AND (disease = 'flu') IS NOT TRUE AND (age > 30) IS NOT TRUE
-    not P1 and P2        ...  AND (disease = 'flu') IS NOT TRUE AND (age > 30)
-    P1 and not P2        ...  AND (disease = 'flu') AND (age > 30) IS NOT TRUE
-    P1 and P2            ...  AND (disease = 'flu') AND (age > 30)
+    not P1 and not P2    SELECT COUNT(*) FROM patients WHERE (disease = 'flu') IS NOT TRUE
+                         AND (age > 30) IS NOT TRUE AND (job = 'eng')
+    not P1 and P2        ... WHERE (disease = 'flu') IS NOT TRUE AND (age > 30) AND (job = 'eng')
+    P1 and not P2        ... WHERE (disease = 'flu') AND (age > 30) IS NOT TRUE AND (job = 'eng')
+    P1 and P2            ... WHERE (disease = 'flu') AND (age > 30) AND (job = 'eng')
 
 Each conjunct on a sensitive column is a predicate P; its complement is ``(P) IS NOT TRUE``, which
 NULL satisfies.  Public conditions stand in every query as they are.  In this order the counts
@@ -29,17 +29,19 @@ from dataclasses import dataclass
 from itertools import product
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from privsql.errors import Place, TooLargeError
-from privsql.sql.block import VOLATILE
+from privsql.errors import Error, TooLargeError
 from privsql.sql.catalog import Catalog, UnknownName
-from privsql.sql.parse import DIALECT, parsed
+from privsql.sql.parse import statements
+from privsql.sql.refusing import VOLATILE
 from privsql.sql.scan import MULTIPLICITY, WEIGHT
 from privsql.sql.tree import Unsupported, bare, conjuncts, is_aggregate, name_of, place_of, sql
 
 MOST_PREDICATES = 16
+
+DIALECT = DuckDB()
 
 _HINT = "expand takes SELECT COUNT(*) FROM t WHERE P1 AND P2 ..., each P on one sensitive column"
 
@@ -57,6 +59,11 @@ _INDIRECT = (
     exp.Comprehension,
     exp.Window,
 )
+_CALLED: dict[type[exp.Expr], str] = {
+    exp.PositionalColumn: "#",
+    exp.Dot: "a dot or a method call",
+    exp.Subquery: "a sub-query",
+}
 
 
 @dataclass(frozen=True)
@@ -88,44 +95,43 @@ def expand(tree: exp.Expr, text: str, catalog: Catalog) -> list[Expanded]:
     where = select.args.get("where")
     parts = list(conjuncts(where.this)) if where is not None else []
     spelled = _spelled(text, parts)
-    sensitive, public = [], []
+    conditions: list[tuple[str, bool]] = []  # as written, and whether it is a predicate
     for node, words in zip(parts, spelled, strict=True):
         used = _columns(node, select, text, catalog)
-        if not used & set(catalog.sensitive):
-            public.append(words)
-            continue
-        if len(used) > 1:
+        predicate = bool(used & set(catalog.sensitive))
+        if predicate and len(used) > 1:
             raise Unsupported(
                 f"a condition on {', '.join(sorted(used))} together",
                 hint=f"it has no channel of its own to invert; {_HINT}",
                 place=place_of(node, text),
             )
-        sensitive.append(words)
-    if len(sensitive) > MOST_PREDICATES:
+        conditions.append((words, predicate))
+    predicates = tuple(words for words, predicate in conditions if predicate)
+    if len(predicates) > MOST_PREDICATES:
         raise TooLargeError(
-            f"{len(sensitive)} predicates make {2 ** len(sensitive)} queries",
+            f"{len(predicates)} predicates make {2 ** len(predicates)} queries",
             hint=f"at most {MOST_PREDICATES} can be spelled out",
         )
-    head = f"SELECT {_counted(catalog)} FROM {_source(select)}"
-    found = []
-    for truths in product((False, True), repeat=len(sensitive)):
-        conditions = list(public)
-        if sensitive and len(public) + len(sensitive) > 1:
-            conditions = [f"({words})" if _loose(words) else words for words in public]
-        conditions += [
-            f"({words})" if true else f"({words}) IS NOT TRUE"
-            for words, true in zip(sensitive, truths, strict=True)
-        ]
-        state = " and ".join(f"{'' if true else 'not '}P{i + 1}" for i, true in enumerate(truths))
-        found.append(
-            Expanded(
-                state or "all rows that the public conditions leave",
-                f"{head} WHERE {' AND '.join(conditions)}" if conditions else head,
-                tuple(sensitive),
-                truths,
-            )
+    head = " ".join(["SELECT", _counted(catalog), "FROM", sql(select.args["from_"].this)])
+    return [
+        Expanded(
+            " and ".join(f"{'' if true else 'not '}P{i + 1}" for i, true in enumerate(truths))
+            or "every row that the public conditions leave",
+            f"{head} WHERE {_where(conditions, truths)}" if conditions else head,
+            predicates,
+            truths,
         )
-    return found
+        for truths in product((False, True), repeat=len(predicates))
+    ]
+
+
+def _where(conditions: Sequence[tuple[str, bool]], truths: Sequence[bool]) -> str:
+    """All conditions in their order, so that placeholders stay in theirs."""
+    ahead = iter(truths)
+    return " AND ".join(
+        f"({words}){'' if not predicate or next(ahead) else ' IS NOT TRUE'}"
+        for words, predicate in conditions
+    )
 
 
 def _counting(tree: exp.Expr, text: str, catalog: Catalog) -> exp.Select:
@@ -168,8 +174,9 @@ def _columns(node: exp.Expr, select: exp.Select, text: str, catalog: Catalog) ->
     name = select.args["from_"].this.alias_or_name.casefold()
     for each in node.walk():
         if isinstance(each, _INDIRECT) or is_aggregate(each) or name_of(each) in VOLATILE:
+            what = _CALLED.get(type(each), each.key.upper())
             raise Unsupported(
-                f"{each.key.upper()} in a condition to be expanded",
+                f"{what} in a condition to be expanded",
                 hint=_HINT,
                 place=place_of(each, text) or place_of(node, text),
             )
@@ -191,36 +198,32 @@ def _counted(catalog: Catalog) -> str:
     return f"COALESCE(SUM({' * '.join(factors)}), 0)" if factors else "COUNT(*)"
 
 
-def _source(select: exp.Select) -> str:
-    return sql(select.args["from_"].this)
-
-
-def _loose(words: str) -> bool:
-    """Whether a condition must stand in parentheses beside AND."""
-    tokens = DIALECT.tokenize(words)
-    return any(token.token_type is TokenType.OR for token, depth in _deep(tokens) if depth == 0)
-
-
 # -- the analyst's own spelling ---------------------------------------------------------
 
 
 def _spelled(text: str, parts: Sequence[exp.Expr]) -> list[str]:
     """Each conjunct as it was written; as sqlglot writes it where the text is not found."""
-    known = [sql(part) for part in parts]
     words = [text[start:stop] for start, stop in _slices(text)]
-    if len(words) == len(known):
-        read = [_read(each) for each in words]
-        if read == known:
-            return words
-    return known
+    if [_read(each) for each in words] == [_key(part) for part in parts]:
+        return words
+    return [sql(part) for part in parts]
 
 
 def _read(words: str) -> str:
-    """How a condition is written after it was read."""
+    """What a condition says when it is read on its own."""
     try:
-        return sql(bare(parsed(words)))
-    except SqlglotError:
+        (statement,) = statements(f"SELECT {words}")
+    except (Error, ValueError):
         return ""
+    return "" if statement.tree is None else _key(statement.tree.expressions[0])
+
+
+def _key(node: exp.Expr) -> str:
+    """What makes two conditions the same; placeholders are numbered over the whole text."""
+    holder = exp.Paren(this=bare(node).copy())
+    for each in list(holder.find_all(exp.Placeholder, exp.Parameter)):
+        each.replace(exp.Placeholder())
+    return sql(holder)
 
 
 def _slices(text: str) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,8 @@ from sqlglot import exp
 
 from privsql.channels import Domain, Interval
 from privsql.errors import TooLargeError
-from privsql.sql.tree import bare, columns_of, named
+from privsql.sql.catalog import PUBLISHED, Sensitive
+from privsql.sql.tree import bare, cast, columns_of, derived, named, number
 
 Run = Callable[[exp.Expr], pa.Table]
 
@@ -78,14 +79,28 @@ def _constants(node: exp.Expr, name: str) -> Iterator[exp.Expr]:
         constants = [side for side in sides if next(columns_of(side), None) is None]
         columns = [side for side in sides if isinstance(side, exp.Column)]
         if len(constants) != 1 or len(columns) != 1:
-            raise _too_large(name)
+            raise too_large(name)
         yield constants[0]
     else:
-        raise _too_large(name)
+        raise too_large(name)
 
 
-def _too_large(name: str) -> TooLargeError:
+def too_large(name: str) -> TooLargeError:
+    """The refusal of an expression that would need every value."""
     return TooLargeError(
         f"the domain of {name!r} is too large to evaluate an expression on each of its values",
         hint="compare the column itself with constants: <, <=, =, BETWEEN, IN, IS NULL",
     )
+
+
+def listed(sensitive: Sensitive, indices: NDArray[np.int64]) -> exp.Subquery:
+    """Values of a domain written out, as the table that atoms are evaluated over."""
+    rows = []
+    for i, value in enumerate(sensitive.domain.decode(indices).to_pylist()):
+        text: exp.Expr = exp.Null() if value is None else exp.Literal.string(str(value))
+        columns = [named(number(i), "i"), named(cast(text, sensitive.type), sensitive.name)]
+        rows.append(exp.Select(expressions=columns))
+    made: exp.Expr = rows[0]
+    for row in rows[1:]:
+        made = exp.Union(this=made, expression=row, distinct=False)
+    return derived(made, PUBLISHED)

@@ -26,10 +26,12 @@ from sqlglot import exp
 
 from privsql.channels import Channel
 from privsql.channels.cells import Cells, refine
+from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.grids import listed, representatives, too_large
 from privsql.sql.tree import (
     column,
     columns_of,
@@ -41,6 +43,9 @@ from privsql.sql.tree import (
 
 MOST_STATES = 2**16
 MOST_BITS = 6
+
+# Mechanisms that look at the whole column: rows are not independent of each other.
+WHOLE = ("identity", "swap", "decoy")
 
 Run = Callable[[exp.Expr], pa.Table]
 Floats = NDArray[np.float64]
@@ -58,13 +63,19 @@ class Axis:
     codes: pa.Table  # what the scan sends -> cell
     factor: Floats  # (cells, cells)
     channel: Channel
-    masses: Floats | None  # of the cells, where the channel is retention with replacement
-    independent: bool  # rows were perturbed independently of each other
+    # Of the cells: what replaces a value, or the published column where that is looked at.
+    masses: Floats | None
+    mechanism: str
 
     @property
     def count(self) -> int:
         """How many cells there are."""
         return len(self.factor)
+
+    @property
+    def independent(self) -> bool:
+        """Whether rows were perturbed independently of each other."""
+        return self.mechanism not in WHOLE
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,7 @@ class States:
     axes: tuple[Axis, ...]
     hidden: tuple[exp.Expr, ...]  # public columns that could not be separated
     written: dict[str, exp.Expr]  # canonical sensitive expression -> over states
+    rows: int | None = None  # of the whole published table, where that is known
 
     @property
     def count(self) -> int:
@@ -82,7 +94,7 @@ class States:
 
     @property
     def _only(self) -> Axis | None:
-        """The one axis that tells anything apart, if it is retention with replacement."""
+        """The one axis that tells anything apart, if its cells have masses."""
         axes = [axis for axis in self.axes if axis.count > 1]
         return axes[0] if len(axes) == 1 and axes[0].masses is not None else None
 
@@ -97,6 +109,16 @@ class States:
         if self._only is None or not self._only.independent:
             return None
         return float(self._only.channel.retention)  # type: ignore[attr-defined]
+
+    @property
+    def whole(self) -> Axis | None:
+        """The one axis that tells anything apart, if it was perturbed as a whole column.
+
+        Its channel was read off the published column, which errors have to account for.
+        """
+        if self._only is None or self._only.independent or not self.rows:
+            return None
+        return self._only
 
     @property
     def factors(self) -> list[Floats]:
@@ -138,7 +160,9 @@ class Planner:
         names = list(self._hidden)
         self._places |= {text: column(f"h{i}") for i, text in enumerate(names)}
         written = {sql(node): self._write(node) for node in expressions}
-        return States(axes, tuple(self._hidden.values()), written)
+        # Where equal rows are stored once, the catalog does not say how many there are.
+        rows = None if self._catalog.multiplicity else self._catalog.rows
+        return States(axes, tuple(self._hidden.values()), written, rows)
 
     def _owner(self, node: exp.Column) -> str:
         if node.table == PUBLISHED:
@@ -178,11 +202,19 @@ class Planner:
     def _axis(self, i: int, name: str) -> Axis:
         sensitive = self._catalog.sensitive[name]
         atoms = list(self._atoms[name].values())
-        evaluated = self._evaluate(name, atoms)
+        source: exp.Expr
+        counts: NDArray[np.int64] | None = None
+        if sensitive.domain.size > MATERIALISE_LIMIT:
+            indices, counts = representatives(sensitive.domain, name, atoms, self._run)
+            source = listed(sensitive, indices)
+        else:
+            source = table(self._domain(name), PUBLISHED)
+        evaluated = self._evaluate(name, atoms, source, len(counts) if counts is not None else None)
         columns = [evaluated.column(f"a{n}") for n in range(len(atoms))]
         labels = np.asarray(evaluated.column("cell").to_numpy(), dtype=np.intp)
         plain = Cells.of(labels)
-        cells = refine(plain, sensitive.channel)
+        # A large grid is uniform, which every partition suits.
+        cells = plain if counts is not None else refine(plain, sensitive.channel)
         joined = any(j for j in self._block.joins.values() if j == name)
         boolean = all(pa.types.is_boolean(c.type) or pa.types.is_null(c.type) for c in columns)
         bits = (
@@ -193,7 +225,7 @@ class Planner:
             and not any(node.find(exp.Query) for node in atoms)
         )
         nulls = tuple(c.null_count > 0 for c in columns)
-        shown = [c.combine_chunks().take(pa.array(cells.first)) for c in columns]
+        shown = [c.combine_chunks().take(cells.first.tolist()) for c in columns]
         number = pa.array(np.arange(cells.count))
         cells_table = pa.table({"cell": number, **{f"x{i}_{n}": c for n, c in enumerate(shown)}})
         codes: dict[str, Any] = {}
@@ -206,12 +238,18 @@ class Planner:
         else:
             codes[f"x{i}"] = evaluated.column("value")
             codes["cell"] = pa.array(cells.labels.astype(np.int64))
-        lumped = sensitive.channel.lump(cells)
-        masses = None
-        if isinstance(sensitive.channel, Uniform):
+        masses, factor = None, None
+        if counts is not None:
+            if not bits or not isinstance(sensitive.channel, Uniform):
+                raise too_large(name)
+            masses = cells.sums(counts) / sensitive.domain.size
+            factor = Replace(sensitive.channel.retention, masses).matrix
+        elif isinstance(sensitive.channel, Uniform):
             masses = cells.sizes / cells.size
         elif isinstance(sensitive.channel, Replace):
             masses = cells.sums(sensitive.channel.replacing)
+        elif sensitive.mechanism == "decoy":
+            masses = _stationary(lumped.matrix)
         return Axis(
             name,
             tuple(atoms),
@@ -219,19 +257,21 @@ class Planner:
             nulls,
             cells_table,
             pa.table(codes),
-            lumped.matrix,
+            sensitive.channel.lump(cells).matrix if factor is None else factor,
             sensitive.channel,
             masses,
-            sensitive.mechanism in ("uniform", "replace"),
+            sensitive.mechanism,
         )
 
-    def _evaluate(self, name: str, atoms: Sequence[exp.Expr]) -> pa.Table:
+    def _evaluate(
+        self, name: str, atoms: Sequence[exp.Expr], source: exp.Expr, rows: int | None
+    ) -> pa.Table:
         """Evaluate atoms over a domain: value, a0.., and the cell, in the domain's order."""
         inner = exp.select(
             named(column("i", PUBLISHED), "i"),
             named(column(name, PUBLISHED), "value"),
             *(named(atom.copy(), f"a{n}") for n, atom in enumerate(atoms)),
-        ).from_(table(self._domain(name), PUBLISHED))
+        ).from_(source)
         for join in self._block.rows.joins:
             if self._block.joins[join.alias] == name:
                 inner = joined_to(inner, join.table, join.alias, join.on)
@@ -250,12 +290,29 @@ class Planner:
             .order_by(column("i"))
         )
         found = self._run(outer)
-        if found.num_rows != self._catalog.sensitive[name].domain.size:
+        if found.num_rows != (rows or self._catalog.sensitive[name].domain.size):
             raise TooLargeError(
                 f"the public table joined on {name!r} has several rows for one value",
                 hint="join tables that are unique on the join key",
             )
         return found
+
+
+def _stationary(matrix: Floats) -> Floats | None:
+    """Shares that a channel leaves as they are: of decoys, the published column's.
+
+    >>> _stationary(np.array([[0.5, 0.5], [0.25, 0.75]]))
+    array([0.33333333, 0.66666667])
+    """
+    system = matrix.T - np.eye(len(matrix))
+    system[-1] = 1.0
+    wanted = np.zeros(len(matrix))
+    wanted[-1] = 1.0
+    try:
+        found: Floats = np.linalg.solve(system, wanted)
+    except np.linalg.LinAlgError:
+        return None
+    return found
 
 
 def joined_to(

@@ -1,0 +1,580 @@
+"""EXPLAIN RECONSTRUCTION: how a query would be answered, without asking the published rows.
+
+    block 0: estimated by inversion
+      disease    uniform, 4 values, retention 0.3
+        cell 0   disease = 'flu'             mass 0.25
+        cell 1   not (disease = 'flu')       mass 0.75
+      COUNT(*)   standard error at most 74 in 1,000 rows, 471 in all 40,000 ...
+      scan       SELECT ...
+      steps      ...
+
+The width that is to be expected comes from the number of rows and the channel alone.  A row
+in state s adds ``G(published)`` to an estimate, ``G = A^-1 g``, with the variance
+
+    v(s) = sum_j A[s, j] G[j]^2 - g[s]^2,
+
+so that n rows, whatever their states are, give a standard error of at most
+``sqrt(n max_s v(s))``.  The largest one is shown: the one at the true shares would tell them.
+(reconstruction, 3 and 5)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow as pa
+import sqlglot
+from numpy.typing import NDArray
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from privsql.sql.aggregates import Base
+from privsql.sql.block import Aggregate, Block
+from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.plan import BlockPlan, Parameters, Printed
+from privsql.sql.states import Axis, States
+from privsql.sql.tree import bare, cast, choose, column, every, named, number, sql, table
+
+Floats = NDArray[np.float64]
+
+# Runs a statement over these tables, without any release.
+Evaluate = Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
+
+# Shown of a column in the text; the rows have them all.
+SHOWN_CELLS = 12
+SHOWN_FACTOR = 6
+
+# States times groups beyond which a width is not worth its time.
+MOST_WORK = 2**22
+
+FEW_ROWS = 1_000
+
+_WHY = {
+    "auto": "auto takes it: it is unbiased, and cells add up",
+    "inversion": "it was asked for: unbiased, cells add up, estimates may leave their range",
+    "iterative": "it was asked for: the likeliest counts that are not negative; biased, cells"
+    " must not be added up, and sums of values that may be negative use inversion",
+}
+
+
+@dataclass(frozen=True)
+class ExplainedCell:
+    """Values of a column that the query does not tell apart."""
+
+    meaning: str
+    mass: float | None  # under the replacing distribution, where there is one
+
+
+@dataclass(frozen=True)
+class ExplainedColumn:
+    """A sensitive column as the query sees it."""
+
+    name: str
+    mechanism: str
+    values: int
+    sent: str  # what the scan brings of it
+    cells: tuple[ExplainedCell, ...]
+    factor: tuple[tuple[float, ...], ...]  # the channel between cells
+    condition: float
+
+
+@dataclass(frozen=True)
+class ExplainedAggregate:
+    """An aggregate: how it is answered, and how far off it may be."""
+
+    sql: str
+    answered: str  # exact | estimated | from the public domain
+    width: str
+    row_error: float | None = None  # the largest standard deviation that one row adds
+
+
+@dataclass(frozen=True)
+class ExplainedBlock:
+    """One SELECT over published rows."""
+
+    number: int
+    estimator: str  # exact | inversion | iterative
+    why: str
+    conditions: tuple[str, ...]  # public ones
+    keys: tuple[tuple[str, str], ...]  # expression, public or sensitive
+    joins: tuple[tuple[str, str], ...]
+    columns: tuple[ExplainedColumn, ...]
+    hidden: tuple[str, ...]  # public expressions that make groups of their own
+    aggregates: tuple[ExplainedAggregate, ...]
+    scans: tuple[str, ...]
+    steps: tuple[tuple[str, str], ...]  # name and SQL
+
+    @property
+    def states(self) -> int:
+        """How many states there are."""
+        return prod(len(one.cells) for one in self.columns)
+
+    @property
+    def condition(self) -> float:
+        """Condition number of the whole channel: those of the columns multiply."""
+        return prod(one.condition for one in self.columns)
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Item, name and value of everything there is to say."""
+        yield "estimator", self.estimator, self.why
+        for text in self.conditions:
+            yield "public condition", "", text
+        for text, role in self.keys:
+            yield "key", text, role
+        for text, role in self.joins:
+            yield "join", text, role
+        for text in self.hidden:
+            yield "hidden key", text, "public, compared with a sensitive column"
+        for one in self.columns:
+            yield "column", one.name, f"{one.mechanism}, {one.values} values; {one.sent}"
+            for i, cell in enumerate(one.cells):
+                yield "cell", f"{one.name} {i}", cell.meaning
+                if cell.mass is not None:
+                    yield "mass", f"{one.name} {i}", repr(cell.mass)
+            yield "factor", one.name, repr([list(row) for row in one.factor])
+            yield "condition number", one.name, repr(one.condition)
+        if self.columns:
+            yield "states", "", str(self.states)
+            yield "condition number", "", repr(self.condition)
+        for aggregate in self.aggregates:
+            yield "aggregate", aggregate.sql, aggregate.answered
+            yield "expected width", aggregate.sql, aggregate.width
+        for i, text in enumerate(self.scans):
+            yield "scan", str(i), text
+        for name, text in self.steps:
+            yield "step", name, text
+
+    def lines(self) -> Iterator[str]:
+        """All of it for a person."""
+        yield f"block {self.number}: {self._title()}"
+        yield f"  why: {self.why}"
+        for text in self.conditions:
+            yield f"  public condition, evaluated as it stands: {text}"
+        for text, role in self.keys:
+            origin = "" if role == "public" else "; its groups come from the public domain"
+            yield f"  key, {role}{origin}: {text}"
+        for text, role in self.joins:
+            yield f"  join, {role}: {text}"
+        for text in self.hidden:
+            yield f"  public, but compared with a sensitive column, so it makes groups: {text}"
+        if self.columns:
+            sizes = " x ".join(str(len(one.cells)) for one in self.columns)
+            product = f"{sizes} = " if len(self.columns) > 1 else ""
+            yield f"  states: {product}{self.states}; condition number {self.condition:.4g}"
+        for one in self.columns:
+            yield from _column_lines(one)
+        yield "  aggregates:"
+        for aggregate in self.aggregates:
+            yield f"    {aggregate.sql}: {aggregate.answered}; {aggregate.width}"
+        if not self.aggregates:
+            yield "    none: the groups themselves are asked for"
+        for text in self.scans:
+            yield "  scan, beside the published table:"
+            yield from _indented(_pretty(text))
+        if self.steps:
+            yield "  reconstruction, in memory:"
+        for name, text in self.steps:
+            yield f"    {name}:"
+            yield from _indented(_pretty(text), 6)
+
+    def _title(self) -> str:
+        if self.estimator == "exact":
+            return "exact, no sensitive column is involved"
+        return f"estimated by {self.estimator}"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How a query would be answered."""
+
+    blocks: tuple[ExplainedBlock, ...]
+    query: str  # what reads the blocks' tables
+    outputs: tuple[tuple[str, str], ...]  # columns, exact or estimate
+
+    def text(self) -> str:
+        """All of it for a person."""
+        lines: list[str] = []
+        for block in self.blocks:
+            lines += [*block.lines(), ""]
+        lines.append("answer, in memory:")
+        lines += [f"  column {name!r}: {kind}" for name, kind in self.outputs]
+        lines += _indented(_pretty(self.query), 2)
+        return "\n".join(lines) + "\n"
+
+    def rows(self) -> list[tuple[int | None, str, str, str]]:
+        """All of it for a program: block (NULL for the whole query), item, name, value."""
+        found: list[tuple[int | None, str, str, str]] = [
+            (block.number, *row) for block in self.blocks for row in block.rows()
+        ]
+        found += [(None, "output", name, kind) for name, kind in self.outputs]
+        found.append((None, "query", "", self.query))
+        return found
+
+    def table(self) -> pa.Table:
+        """The rows as a table with the columns block, item, name and value."""
+        columns = list(zip(*self.rows(), strict=True))
+        kinds = (pa.int64(), pa.string(), pa.string(), pa.string())
+        names = ("block", "item", "name", "value")
+        return pa.table(
+            {n: pa.array(c, type=k) for n, c, k in zip(names, columns, kinds, strict=True)}
+        )
+
+
+def explain(
+    plans: Sequence[BlockPlan],
+    final: Printed,
+    outputs: Sequence[tuple[str, bool]],
+    catalog: Catalog,
+    parameters: Parameters,
+    evaluate: Evaluate,
+    *,
+    estimator: str = "auto",
+    level: float = 0.95,
+) -> Explained:
+    """Say how a query would be answered.
+
+    ``outputs`` names the columns and says which are estimates; ``evaluate`` runs SQL over
+    tables that it is given, to find which states satisfy what.
+    """
+    ctes, query = _taken_apart(final.sql, tuple(f"{plan.prefix}_" for plan in plans))
+    blocks = tuple(
+        _Writer(n, plan, catalog, parameters, evaluate, estimator, level).write(ctes)
+        for n, plan in enumerate(plans)
+    )
+    kinds = tuple((name, "estimate" if estimate else "exact") for name, estimate in outputs)
+    return Explained(blocks, query, kinds)
+
+
+class _Writer:
+    """Explains one block."""
+
+    def __init__(
+        self,
+        number_: int,
+        plan: BlockPlan,
+        catalog: Catalog,
+        parameters: Parameters,
+        evaluate: Evaluate,
+        estimator: str,
+        level: float,
+    ) -> None:
+        self._number = number_
+        self._plan = plan
+        self._block: Block = plan.block
+        self._states: States | None = plan.states
+        self._catalog = catalog
+        self._parameters = parameters
+        self._evaluate = evaluate
+        self._estimator = estimator
+        self._z = NormalDist().inv_cdf((1 + level) / 2)
+        self._level = level
+        names = {join.alias: _called(join.table, join.alias) for join in self._block.rows.joins}
+        self._names = {PUBLISHED: "", **names}
+
+    def write(self, ctes: Sequence[tuple[str, str]]) -> ExplainedBlock:
+        """Everything about the block."""
+        block, states = self._block, self._states
+        exact = not block.estimated and not self._catalog.weighted
+        method = "iterative" if self._estimator == "iterative" else "inversion"
+        why = _WHY.get(self._estimator, "it was asked for")
+        if exact:
+            why = "public columns are published as they are"
+        elif not block.estimated:
+            why = "rows are a weighted sample, so public columns are estimated as well"
+        scans = [self._plan.scan.sql]
+        if self._plan.beside is not None:
+            scans.append(self._plan.beside.sql)
+        return ExplainedBlock(
+            self._number,
+            "exact" if exact else method,
+            why,
+            tuple(self._said(node) for node in block.guards),
+            tuple(
+                (self._said(key.expression), "sensitive" if key.sensitive else "public")
+                for key in block.keys
+            ),
+            tuple(
+                (
+                    _called(join.table, join.alias),
+                    "hangs on a sensitive column" if block.joins.get(join.alias) else "public",
+                )
+                for join in block.rows.joins
+            ),
+            () if states is None else tuple(map(self._column, states.axes)),
+            () if states is None else tuple(self._said(node) for node in states.hidden),
+            tuple(self._aggregate(aggregate) for aggregate in block.aggregates),
+            tuple(scans),
+            tuple(step for step in ctes if step[0].startswith(f"{self._plan.prefix}_")),
+        )
+
+    def _said(self, node: exp.Expr) -> str:
+        """An expression with its columns as the analyst knows them."""
+        holder = exp.Paren(this=node.copy())
+        for each in list(holder.find_all(exp.Column)):
+            name = self._names.get(each.table)
+            if name is not None and isinstance(each.this, exp.Identifier):
+                plain = exp.to_identifier(each.name)
+                qualifier = exp.to_identifier(name) if name else None
+                each.replace(exp.Column(this=plain, table=qualifier))
+        inner: exp.Expr = holder.this
+        return sql(inner)
+
+    # -- states -----------------------------------------------------------------------
+
+    def _column(self, axis: Axis) -> ExplainedColumn:
+        sensitive = self._catalog.sensitive[axis.column]
+        retention = getattr(axis.channel, "retention", None)
+        kept = f", retention {retention:g}" if isinstance(retention, float) else ""
+        sent = "the scan sends the truth of its conditions"
+        if axis.count == 1:
+            sent = "the scan need not send it: the query tells none of its values apart"
+        elif not axis.bits:
+            sent = "the scan sends the published value"
+        meanings = self._meanings(axis)
+        masses = [None] * axis.count if axis.masses is None else [float(m) for m in axis.masses]
+        return ExplainedColumn(
+            axis.column,
+            sensitive.mechanism + kept,
+            sensitive.channel.size,
+            sent,
+            tuple(ExplainedCell(m, mass) for m, mass in zip(meanings, masses, strict=True)),
+            tuple(tuple(float(entry) for entry in row) for row in axis.factor),
+            float(np.linalg.cond(axis.factor)),
+        )
+
+    def _meanings(self, axis: Axis) -> list[str]:
+        """What the atoms say in each cell."""
+        names = [name for name in axis.cells.column_names if name != "cell"]
+        columns = [axis.cells.column(name).to_pylist() for name in names]
+        atoms = [self._said(_plain(atom)) for atom in axis.atoms]
+        known = [_is_known(atom) for atom in axis.atoms]
+        found = []
+        for values in zip(*columns, strict=True):
+            told = list(zip(atoms, values, known, strict=False))
+            # That a value is known goes without saying where something else is said of it.
+            said = [(atom, value) for atom, value, obvious in told if not (obvious and value)]
+            parts = [_meaning(*each) for each in said or [each[:2] for each in told]]
+            found.append(" and ".join(parts))
+        found = found or ["every value"] * axis.count
+        for text in {text for text in found if found.count(text) > 1}:
+            several = [i for i, each in enumerate(found) if each == text]
+            for n, i in enumerate(several):
+                found[i] = f"{text} (part {n + 1} of {len(several)}: perturbed differently)"
+        return found
+
+    # -- widths -----------------------------------------------------------------------
+
+    def _aggregate(self, aggregate: Aggregate) -> ExplainedAggregate:
+        text = self._said(aggregate.call.node)
+        if aggregate.kind == "exact":
+            return ExplainedAggregate(text, "exact", "no error", 0.0)
+        if aggregate.kind == "domain":
+            return ExplainedAggregate(
+                text, "from the public domain", "no error, and nothing about rows", 0.0
+            )
+        if aggregate.kind != "linear":
+            return ExplainedAggregate(
+                text,
+                "estimated from the reconstructed distribution",
+                "the width depends on how steep the distribution is there",
+            )
+        found = [self._base(self._block.bases[i]) for i in aggregate.bases]
+        return self._linear(aggregate, text, found)
+
+    def _linear(
+        self, aggregate: Aggregate, text: str, found: list[tuple[float | None, str]]
+    ) -> ExplainedAggregate:
+        error, unit = found[0]
+        name = aggregate.call.name
+        if error is None:
+            return ExplainedAggregate(text, "estimated", unit)
+        if name == "avg" and found[1][0] == 0:
+            few, many = (error / sqrt(max(n, 1)) for n in (FEW_ROWS, self._catalog.rows))
+            return ExplainedAggregate(text, "estimated", self._words(few, many, unit), error)
+        few, many = (error * sqrt(n) for n in (FEW_ROWS, self._catalog.rows))
+        words = self._words(few, many, unit)
+        if name not in ("count", "count_if", "sum"):
+            words = f"made of {len(found)} sums, of which the first has a {words}"
+        return ExplainedAggregate(text, "estimated", words, error)
+
+    def _words(self, few: float, many: float, unit: str) -> str:
+        each = " of a group" if self._block.keys else ""
+        times = f", times the root mean square of {unit}" if unit else ""
+        ends = f"{self._z * few:.3g} and {self._z * many:.3g}"
+        weights = "; weights of rows widen it" if self._catalog.weighted else ""
+        rough = "; rows were not perturbed independently, so this is rough" if self._rough else ""
+        return (
+            f"standard error at most {few:.3g} over {FEW_ROWS:,} rows{each} and {many:.3g} over all"
+            f" {self._catalog.rows:,}{times}, at the true shares for which it is largest"
+            f" ({self._level:.3g} interval: at most +- {ends}){weights}{rough}"
+        )
+
+    @property
+    def _rough(self) -> bool:
+        return self._states is not None and not all(a.independent for a in self._states.axes)
+
+    def _base(self, base: Base) -> tuple[float | None, str]:
+        """The largest standard deviation that a row adds to a sum, and in which unit."""
+        states = self._states
+        if states is None:
+            return None, "the width is not known before the scan"
+        if states.hidden:
+            return None, "the width depends on public values that a condition compares with"
+        values = [piece.value for piece in base if piece.value is not None]
+        if values and len(base) > 1:
+            return None, "the width depends on the public values that are added up"
+        functions, classes = self._functions(base, states)
+        if len(classes) * states.count * len(functions) > MOST_WORK:
+            return None, "the width is not worked out for so many states"
+        worst = 0.0
+        for chosen in classes:
+            worst = max(worst, sum(row_error(states.factors, g * chosen) for g in functions))
+        return worst, self._said(values[0]) if values else ""
+
+    def _functions(self, base: Base, states: States) -> tuple[list[Floats], list[Floats]]:
+        """Each piece as a function on states, and the sensitive groups as 0 and 1 on them."""
+        query = exp.Select()
+        for n, piece in enumerate(base):
+            value: exp.Expr = number(1.0)
+            if piece.factor is not None:
+                value = cast(_over(states, piece.factor), "DOUBLE")
+            truth = every(_over(states, node) for node in piece.truths)
+            if truth is not None:
+                value = exp.Case(ifs=[exp.If(this=truth, true=value)], default=number(0.0))
+            choose(query, named(exp.Coalesce(this=value, expressions=[number(0.0)]), f"g{n}"))
+        keys = [key.expression for key in self._block.keys if key.sensitive]
+        order = [exp.Ordered(this=_over(states, key), nulls_first=False) for key in keys]
+        rank: exp.Expr = exp.Literal.number(1)
+        if order:
+            rank = exp.Window(
+                this=exp.Anonymous(this="dense_rank"),
+                order=exp.Order(expressions=order),
+                over="OVER",
+            )
+        choose(query, named(rank, "class"))
+        tables = {f"{self._plan.prefix}_axis{i}": axis.cells for i, axis in enumerate(states.axes)}
+        for i, name in enumerate(tables):
+            if i == 0:
+                query.from_(table(name, f"axis{i}"), copy=False)
+            else:
+                query.append("joins", exp.Join(this=table(name, f"axis{i}"), kind="CROSS"))
+        query.order_by(*(column("cell", f"axis{i}") for i in range(len(tables))), copy=False)
+        found = self._evaluate(self._parameters.bind(query), tables)
+        functions = [
+            np.asarray(found.column(f"g{n}").to_numpy(), dtype=np.float64) for n in range(len(base))
+        ]
+        labels = np.asarray(found.column("class").to_numpy())
+        classes = [(labels == label).astype(np.float64) for label in np.unique(labels)]
+        return functions, classes
+
+
+def _over(states: States, node: exp.Expr) -> exp.Expr:
+    """A sensitive expression over the table of states."""
+    return states.written.get(sql(node), node).copy()
+
+
+def row_error(factors: Sequence[Floats], function: Floats) -> float:
+    """Largest standard deviation of ``G(published)`` over the states that a row may be in.
+
+    ``function`` is g over all states, the last factor's cell changing fastest.  Retention 1/2
+    and a predicate of mass 1/2: G is 3/2 or -1/2, so from either state
+
+    >>> half = np.array([[0.75, 0.25], [0.25, 0.75]])
+    >>> row_error([half], np.array([0.0, 1.0])) ** 2
+    0.75
+    """
+    shape = [len(factor) for factor in factors]
+    g = np.asarray(function, dtype=np.float64).reshape(shape)
+    inverted = g
+    for axis, factor in enumerate(factors):
+        inverted = _along(np.asarray(np.linalg.inv(factor), dtype=np.float64), inverted, axis)
+    second = inverted * inverted
+    for axis, factor in enumerate(factors):
+        second = _along(factor, second, axis)
+    variance = second - g * g
+    # What is left of a function that needs no inversion is rounding.
+    rounding = 1e-12 * float(np.max(second, initial=0.0))
+    largest = float(np.max(variance, initial=0.0))
+    return sqrt(largest) if largest > rounding else 0.0
+
+
+def _along(matrix: Floats, tensor: Floats, axis: int) -> Floats:
+    return np.moveaxis(np.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)
+
+
+# -- words ------------------------------------------------------------------------------
+
+
+def _plain(atom: exp.Expr) -> exp.Expr:
+    """``P`` of ``(P) IS TRUE``: a cell says which of the two it is."""
+    atom = bare(atom)
+    if isinstance(atom, exp.Is) and isinstance(atom.expression, exp.Boolean):
+        return bare(atom.this) if atom.expression.this else atom
+    return atom
+
+
+def _is_known(atom: exp.Expr) -> bool:
+    """Whether an atom is ``x IS NOT NULL``."""
+    inner = bare(atom)
+    inner = bare(inner.this) if isinstance(inner, exp.Not) else inner
+    return inner is not bare(atom) and isinstance(inner, exp.Is) and inner.expression == exp.Null()
+
+
+def _meaning(atom: str, value: object) -> str:
+    if value is True:
+        return atom
+    if value is False:
+        return f"not ({atom})"
+    if value is None:
+        return f"({atom}) is NULL"
+    return f"{atom} = {value!r}" if isinstance(value, str) else f"{atom} = {value}"
+
+
+def _called(joined: exp.Expr, alias: str) -> str:
+    return joined.name if isinstance(joined, exp.Table) else alias
+
+
+def _column_lines(one: ExplainedColumn) -> Iterator[str]:
+    yield f"  {one.name}: {one.mechanism}, {one.values} values; {one.sent}"
+    for i, cell in enumerate(one.cells[:SHOWN_CELLS]):
+        mass = "" if cell.mass is None else f"    mass {cell.mass:.6g}"
+        yield f"    cell {i}: {cell.meaning}{mass}"
+    if len(one.cells) > SHOWN_CELLS:
+        yield f"    ... {len(one.cells) - SHOWN_CELLS} more"
+    if len(one.cells) <= SHOWN_FACTOR:
+        for i, row in enumerate(one.factor):
+            lead = "channel between cells" if i == 0 else ""
+            yield f"    {lead:22}[{'  '.join(f'{entry:.6f}' for entry in row)}]"
+    yield f"    condition number {one.condition:.4g}"
+
+
+def _indented(text: str, by: int = 4) -> list[str]:
+    return [" " * by + line for line in text.splitlines()]
+
+
+def _pretty(text: str) -> str:
+    """A statement over several lines; as it is where sqlglot cannot read it again."""
+    try:
+        return sqlglot.parse_one(text, dialect="duckdb").sql("duckdb", pretty=True)
+    except SqlglotError:
+        return text
+
+
+def _taken_apart(text: str, prefixes: tuple[str, ...]) -> tuple[list[tuple[str, str]], str]:
+    """The steps of the whole reconstruction by name, and the query that is left."""
+    try:
+        tree = sqlglot.parse_one(text, dialect="duckdb")
+    except SqlglotError:
+        return [], text
+    with_ = tree.args.get("with_")
+    if with_ is None:
+        return [], text
+    ours = [cte for cte in with_.expressions if cte.alias.startswith(prefixes)]
+    theirs = [cte for cte in with_.expressions if not cte.alias.startswith(prefixes)]
+    steps = [(cte.alias, sql(cte.this)) for cte in ours]
+    tree.set("with_", exp.With(expressions=theirs) if theirs else None)
+    return steps, sql(tree)
