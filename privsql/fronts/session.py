@@ -186,7 +186,7 @@ class Session:
         described = self._mirror.describe(*_both(described_query(tree, parameters)))
         compiler = Compiler(self.catalog, statement.text)
         compiled = compiler.compile(tree)
-        prefix = f"q{next(self._counter)}"
+        prefix = f"privsql_q{next(self._counter)}"
         writer = PlanWriter(
             self.catalog,
             parameters,

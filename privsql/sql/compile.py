@@ -25,6 +25,7 @@ from privsql.sql.compiled import (
     Out,
     Part,
     block_bars,
+    block_name,
     default_name,
     hidden_name,
     our_function,
@@ -171,7 +172,7 @@ class Compiler(Outer):
         uncertain = [f"a{i}" for i in part.estimates()]
         for clause in ("expressions", "where", "qualify", "order", "windows"):
             self._inner(tree.args.get(clause), part, uncertain)
-        tree.from_(exp.to_table(f"block{number}"), copy=False)
+        tree.from_(exp.to_table(block_name(number)), copy=False)
         outs = []
         projections = []
         for i, projection in enumerate(tree.expressions):
@@ -216,6 +217,13 @@ class Compiler(Outer):
         elif uncertain:
             outs = [replace(out, definition=None) for out in outs]
             self._lost("DISTINCT over estimates")
+        # An analyst's own alias a0 must not be taken for the block's column in ORDER BY.
+        for clause in ("expressions", "where", "qualify", "order", "windows"):
+            part_of = tree.args.get(clause)
+            for node in part_of if isinstance(part_of, list) else [part_of]:
+                for each in columns_of(node) if isinstance(node, exp.Expr) else ():
+                    if not each.table:
+                        each.set("table", exp.to_identifier(block_name(number)))
         return Compiled(tree, outs, hidden)
 
     def _note_picking(

@@ -68,6 +68,11 @@ class Part:
         ]
 
 
+def block_name(number: int) -> str:
+    """The table of a block, until its plan gives it the one of the query at hand."""
+    return f"privsql_block{number}"
+
+
 def hidden_name(block: int, name: str) -> str:
     """Under which name a block's column passes through outer queries."""
     return f"privsql_b{block}_{name}"

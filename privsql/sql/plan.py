@@ -20,7 +20,7 @@ from sqlglot import exp
 from privsql.errors import ProgrammingError
 from privsql.sql.block import Block
 from privsql.sql.catalog import Catalog
-from privsql.sql.compiled import Compiled, Part, our_function
+from privsql.sql.compiled import Compiled, Part, block_name, our_function
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States
@@ -214,11 +214,12 @@ class PlanWriter:
         """The whole reconstruction as one statement: blocks as CTEs, then the analyst's SQL."""
         tree = compiled.tree
         names = {
-            f"block{n}": f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan"
+            block_name(n): f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan"
             for n, plan in enumerate(plans)
         }
         for node in tree.find_all(exp.Table):
             if node.name in names and not node.db:
+                node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name)))
                 node.set("this", exp.to_identifier(names[node.name], quoted=True))
         ctes = []
         for plan in plans:
