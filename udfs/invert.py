@@ -46,8 +46,16 @@ def invert_function(function: ArrayLike, kron: Kron) -> Array:
     >>> from udfs.kron import retention_factor
     >>> invert_function([0.0, 1.0], Kron([retention_factor(0.5, [0.6, 0.4])]))
     array([-0.4,  1.6])
+    >>> invert_function([1.0, 1.0], Kron([retention_factor(0.3, [0.9, 0.1])]))
+    array([1., 1.])
     """
-    return kron.inverse.columns(function)
+    g = kron.states(function)
+    inverted = kron.inverse.columns(g)
+    # Rows of A sum to one, so a constant is its own inverse; rounding would give an exact
+    # count an error bar, or a variance below zero.
+    constant = (g == g[..., :1]).all(axis=-1, keepdims=True)
+    kept: Array = np.where(constant, g, inverted)
+    return kept
 
 
 def estimate(observed: ArrayLike, function: ArrayLike, kron: Kron) -> Array:

@@ -484,7 +484,7 @@ def row_error(factors: Sequence[Floats], function: Floats) -> float:
     and a predicate of mass 1/2: G is 3/2 or -1/2, so from either state
 
     >>> half = np.array([[0.75, 0.25], [0.25, 0.75]])
-    >>> row_error([half], np.array([0.0, 1.0])) ** 2
+    >>> round(row_error([half], np.array([0.0, 1.0])) ** 2, 9)
     0.75
     """
     shape = [len(factor) for factor in factors]

@@ -509,9 +509,9 @@ class Writer:
             this=exp.Mul(this=w, expression=wrapped(self._error(one, one, pair))),
             expression=exp.Mul(this=v, expression=wrapped(self._error(two, two, pair))),
         )
-        less = exp.Mul(this=number(1 - kept), expression=exp.Paren(this=mixed))
+        lost = exp.Mul(this=number(1 - kept), expression=exp.Paren(this=mixed))
         more = exp.Mul(this=exp.Mul(this=v.copy(), expression=w.copy()), expression=tail)
-        part = _quotient(exp.Sub(this=more, expression=less), rows)
+        part = _quotient(exp.Sub(this=more, expression=lost), rows)
         return exp.Paren(this=exp.Add(this=both, expression=part))
 
     @staticmethod

@@ -249,7 +249,8 @@ class Planner:
         elif isinstance(sensitive.channel, Replace):
             masses = cells.sums(sensitive.channel.replacing)
         elif sensitive.mechanism == "decoy":
-            masses = _stationary(lumped.matrix)
+            factor = sensitive.channel.lump(cells).matrix
+            masses = _stationary(factor)
         return Axis(
             name,
             tuple(atoms),
@@ -309,10 +310,9 @@ def _stationary(matrix: Floats) -> Floats | None:
     wanted = np.zeros(len(matrix))
     wanted[-1] = 1.0
     try:
-        found: Floats = np.linalg.solve(system, wanted)
+        return np.asarray(np.linalg.solve(system, wanted), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
-    return found
 
 
 def joined_to(
