@@ -22,12 +22,13 @@ from privsql.engines.embedded import Embedded
 from privsql.engines.memory import Memory
 from privsql.errors import InterfaceError, ProgrammingError
 from privsql.release.store import open_release
-from privsql.sql.catalog import Catalog, Sensitive
+from privsql.sql.catalog import Catalog, Sensitive, placed
 from privsql.sql.compile import Compiler
 from privsql.sql.compiled import Compiled
-from privsql.sql.parse import Statement, parts, statements
+from privsql.sql.parse import Statement, Tree, parts, statements
 from privsql.sql.plan import (
     BlockPlan,
+    Parameters,
     PlanWriter,
     Printed,
     described_query,
@@ -182,8 +183,7 @@ class Session:
             raise ProgrammingError("there is no query in this statement")
         tree = statement.tree.copy()
         parameters = read_parameters(tree, given)
-        # DuckDB itself says what columns there are, on empty tables of the same shape.
-        described = self._mirror.describe(*_both(described_query(tree, parameters)))
+        described = self._described(statement, tree, parameters)
         compiler = Compiler(self.catalog, statement.text)
         compiled = compiler.compile(tree)
         prefix = f"privsql_q{next(self._counter)}"
@@ -226,6 +226,16 @@ class Session:
             tables[f"{plan.prefix}_beside"] = self._engine.scan(*_both(plan.beside))
         loaded += tables
         self._memory.load_all(tables)
+
+    def _described(
+        self, statement: Statement, tree: Tree, parameters: Parameters
+    ) -> list[tuple[str, str]]:
+        """Names and types of the columns, from DuckDB itself on empty tables of the same shape."""
+        printed = described_query(tree, parameters, statement.plain)
+        try:
+            return self._mirror.describe(*_both(printed))
+        except ProgrammingError as problem:
+            raise placed(problem, statement.text, self.catalog) from None
 
     def _domain(self, name: str) -> str:
         """The table of a column's domain in memory, loaded when it is first needed."""

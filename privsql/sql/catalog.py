@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from privsql.channels import Channel, Domain
-from privsql.errors import ProgrammingError
+from privsql.errors import Error, Place, ProgrammingError
 
 # Qualifiers of canonical columns: the published table, and the i-th table joined to it.
 PUBLISHED = "t"
@@ -63,3 +64,21 @@ class Catalog:
     def public_table(self, name: str) -> str | None:
         """The public table of this name as it was given."""
         return self._tables.get(name.casefold())
+
+
+_QUOTED = re.compile(r'"([^"]+)"|name (\w+)|near "?([^"]+)"?')
+
+
+def placed(problem: ProgrammingError, text: str, catalog: Catalog) -> Error:
+    """An error of DuckDB's binder with its place in the analyst's text, and what there is."""
+    match = _QUOTED.search(problem.reason)
+    word = next(filter(None, match.groups()), "") if match else ""
+    found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) if word else None
+    place = Place(text, found.start(), found.end()) if found else None
+    if "not found in FROM" in problem.reason or "does not exist" in problem.reason:
+        columns = ", ".join(name for name, _ in catalog.columns)
+        hint = f"the published table is {catalog.table}, with the columns {columns}"
+        if catalog.tables:
+            hint += f"; public tables are {', '.join(catalog.tables)}"
+        return UnknownName(problem.reason.rstrip("!"), hint=hint, place=place)
+    return ProgrammingError(problem.reason, hint=problem.hint, place=place)

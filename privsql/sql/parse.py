@@ -32,6 +32,10 @@ class SyntaxMistake(ProgrammingError):  # noqa: N818 - a mistake of the text
     sqlstate = "42601"
 
 
+# What other rooms may hold of a tree: they pass it on and do not look inside.
+Tree = exp.Expr
+
+
 @dataclass(frozen=True)
 class Statement:
     """One statement: what kind it is, its tree, and what it sets for itself."""

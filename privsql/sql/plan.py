@@ -21,6 +21,7 @@ from privsql.errors import ProgrammingError
 from privsql.sql.block import Block
 from privsql.sql.catalog import Catalog
 from privsql.sql.compiled import Compiled, Part, block_name, our_function
+from privsql.sql.moments import MANY_ROWS, Moments
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States
@@ -113,12 +114,14 @@ class PlanWriter:
         run: Callable[[Printed], pa.Table],
         domain: Callable[[str], str],
         iterative: bool = False,
+        strategy: str | None = None,  # "states" or "moments"; otherwise by cost
     ) -> None:
         self._catalog = catalog
         self._parameters = parameters
         self._run = run
         self._domain = domain
         self._iterative = iterative
+        self._strategy = strategy
 
     def _check_unique(self, block: Block) -> None:
         """A join that multiplies published rows correlates them: refuse it.
@@ -151,23 +154,14 @@ class PlanWriter:
         if not block.estimated and not self._catalog.weighted:
             exact_only = exact_scan(self._catalog, block)
             return BlockPlan(prefix, block, self._parameters.bind(exact_only))
+        moments = self._moments(part)
+        if moments is not None:
+            return self._plan_moments(moments, block, prefix)
         wanted = list(self._sensitive(block))
-        planner = Planner(
-            self._catalog, block, lambda tree: self._run(self._parameters.bind(tree)), self._domain
-        )
+        planner = Planner(self._catalog, block, self._asked, self._domain)
         states = planner.plan(wanted)
         scan = StateScan(self._catalog, block, states)
-        exact = [a.call for a in block.aggregates if a.kind == "exact"]
-        together = [
-            call
-            for call in exact
-            if call.name in ADDITIVE
-            and not call.distinct
-            and not (call.name == "sum" and self._catalog.multiplicity)
-        ]
-        scan.beside = len(together) < len(exact)
-        if not scan.beside:
-            scan.exact += [(call, sql(call.node)) for call in together]
+        self._add_exact(scan, block)
         writer = Writer(
             block,
             states,
@@ -183,13 +177,61 @@ class PlanWriter:
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
+        return self._block_plan(prefix, block, scan, tables, steps, states)
+
+    def _asked(self, tree: exp.Expr) -> pa.Table:
+        return self._run(self._parameters.bind(tree))
+
+    def _add_exact(self, scan: StateScan, block: Block) -> None:
+        """Let the scan bring exact aggregates too, unless they need a scan of their own."""
+        exact = [a.call for a in block.aggregates if a.kind == "exact"]
+        together = [
+            call
+            for call in exact
+            if call.name in ADDITIVE
+            and not call.distinct
+            and not (call.name == "sum" and self._catalog.multiplicity)
+        ]
+        scan.beside = len(together) < len(exact)
+        if not scan.beside:
+            scan.exact += [(call, sql(call.node)) for call in together]
+
+    def _moments(self, part: Part) -> Moments | None:
+        """The block by moments, where they apply and pay."""
+        if self._iterative or part.classes or self._strategy == "states":
+            return None
+        observed = any(
+            our_function(node) == "observed" for node in part.leaf.select.find_all(exp.Anonymous)
+        )
+        made = Moments(
+            self._catalog, part.leaf.block, part.pairs, self._asked, self._domain, observed
+        )
+        if not made.applies:
+            return None
+        wanted = self._strategy == "moments" or self._catalog.rows >= MANY_ROWS
+        return made if wanted or made.only else None
+
+    def _plan_moments(self, moments: Moments, block: Block, prefix: str) -> BlockPlan:
+        scan = moments.prepare()
+        self._add_exact(scan, block)
+        steps = moments.steps(prefix)
+        return self._block_plan(prefix, block, scan, {}, steps, moments.states)
+
+    def _block_plan(
+        self,
+        prefix: str,
+        block: Block,
+        scan: StateScan,
+        tables: Mapping[str, pa.Table],
+        steps: tuple[Step, ...],
+        states: States,
+    ) -> BlockPlan:
         beside = None
         if scan.beside:
             tree = exact_scan(self._catalog, block, letter="x", grouping=True)
             beside = self._parameters.bind(tree)
-        return BlockPlan(
-            prefix, block, self._parameters.bind(scan.write()), beside, tables, steps, states
-        )
+        written = self._parameters.bind(scan.write())
+        return BlockPlan(prefix, block, written, beside, tables, steps, states)
 
     @staticmethod
     def _sensitive(block: Block) -> list[exp.Expr]:
@@ -263,12 +305,19 @@ def typed_query(source: str, name: str, kind: str) -> str:
     return made.from_(table(source), copy=False).order_by(column("i")).sql("duckdb")
 
 
-def described_query(tree: exp.Expr, parameters: Parameters) -> Printed:
-    """The query as DuckDB can describe it: our functions become casts of the same type."""
+def described_query(tree: exp.Expr, parameters: Parameters, text: str) -> Printed:
+    """The query as DuckDB can describe it: our functions become casts of the same type.
+
+    Where there is nothing of ours in it the analyst's own text is best: columns without a
+    name are called by how they were written.
+    """
     made = tree.copy()
-    for node in list(made.find_all(exp.Anonymous)):
+    ours = [node for node in made.find_all(exp.Anonymous) if our_function(node) is not None]
+    if not ours and not parameters.values:
+        return Printed(text)
+    for node in ours:
         short = our_function(node)
-        if short is None or not node.expressions:
+        if not node.expressions:
             continue
         kind = "BOOLEAN" if short == "reliable" else "DOUBLE"
         typed: exp.Expr = cast(node.expressions[0].copy(), kind)

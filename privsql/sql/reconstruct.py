@@ -484,9 +484,7 @@ class Writer:
         if {t, u} & self._sure:
             return number(0)
         halves = self._halves[t], self._halves[u]
-        both = self._error(
-            self._sum("squares", *halves), self._sum("products", *halves), pair
-        )
+        both = self._error(self._sum("squares", *halves), self._sum("products", *halves), pair)
         axis = self._whole
         if axis is None:
             return both
@@ -497,12 +495,11 @@ class Writer:
         v, w = (call("list_sum", y.copy()) for y in (one, two))
         tail = column(f"w{pair}", "k")
         if axis.mechanism == "decoy":
-            here = self._error(column(self._rows, "d"), column(self._rows, "d"), pair)
-            less = exp.Sub(this=here, expression=exp.Mul(this=rows, expression=tail))
-            square = exp.Mul(this=rows.copy(), expression=rows.copy())
-            part = _quotient(exp.Mul(this=v, expression=w), square)
+            left = [self._left(t, rows), self._left(u, rows)]
+            scale = left[0] if t == u else exp.Sqrt(this=exp.Mul(this=left[0], expression=left[1]))
+            more = exp.Mul(this=_quotient(exp.Mul(this=v, expression=w), rows), expression=tail)
             return exp.Paren(
-                this=exp.Sub(this=both, expression=exp.Mul(this=part, expression=wrapped(less)))
+                this=exp.Add(this=exp.Mul(this=scale, expression=both), expression=more)
             )
         kept = 0.0 if axis.mechanism == "swap" else _retention(axis)
         mixed = exp.Add(
@@ -513,6 +510,20 @@ class Writer:
         more = exp.Mul(this=exp.Mul(this=v.copy(), expression=w.copy()), expression=tail)
         part = _quotient(exp.Sub(this=more, expression=lost), rows)
         return exp.Paren(this=exp.Add(this=both, expression=part))
+
+    def _left(self, t: int, rows: exp.Expr) -> exp.Expr:
+        """``1 - r^2``: how far a piece is from adding up the same over all rows."""
+        half = self._halves[t]
+        total = call("list_sum", self._sum("products", half))
+        square = call("list_sum", self._sum("squares", half, half))
+        whole = exp.Mul(this=rows.copy(), expression=square)
+        share = _quotient(
+            exp.Mul(this=total, expression=total.copy()),
+            exp.Nullif(this=whole, expression=number(0)),
+        )
+        near = exp.Mul(this=wrapped(share), expression=wrapped(share))
+        rest = exp.Sub(this=number(1.0), expression=or_zero(near))
+        return exp.Greatest(this=rest, expressions=[number(0.0)])
 
     @staticmethod
     def _error(second: exp.Expr, first: exp.Expr, pair: str) -> exp.Expr:
@@ -533,13 +544,14 @@ class Writer:
 
             identity  sum k k' p^2 D,  k = (v - (1-p) V/N) / p      (reconstruction, 3)
             swap      the same with k = (v - V/N) / p: the whole column's answer is exact
-            decoy     sum v v' D - V V'/N^2 (sum D - N E),  E = q . g (g' - T g')
+            decoy     (1 - r^2) sum v v' D + V V'/N E,  r = V^2 / (N sum v^2),
+                      E = q . g (g' - T g')
 
-        Decoy's is exact for the whole table, where published counts are sums over groups of
-        multinomials, and plain for few rows; between them it is an interpolation that errs
-        on the wide side (tests.oracle.families has the figures).  Together with another
-        sensitive column, with hidden columns or weights the plain formula stands for all
-        three, which errs on the wide side as well.
+        Decoy's is exact for counts of the whole table (r = 1), where published counts are sums
+        of multinomials over groups, and plain for few rows; between them it is no theorem but
+        an interpolation that errs on the wide side (tests.oracle.families has the figures).
+        Together with another sensitive column, with hidden columns or weights the plain
+        formula stands for all three, which errs on the wide side as well.
         """
         return None if self._hidden or self._scan.weighted else self._states.whole
 

@@ -56,35 +56,35 @@ for _fine in ("SUMMARIZE, DESCRIBE", "SET of anything that is not privsql's"):
     del WRONG[_fine]
 
 # Refusals that do not yet point at the place in the text, or do not say what to ask instead.
-UNHELPFUL = """
-more states than 65,536
-which groups exist under a sensitive condition
-DISTINCT under a sensitive condition
-DISTINCT ON
-bit operators on an estimate
-the row as a struct
-the row's number
-two published tables joined
-rows joined with an answer
-a join that multiplies rows
-a join without a condition
-a join on something else than equality
-a join with a condition on a sensitive column
-a join on a public and a sensitive column
-RIGHT, FULL, CROSS, SEMI, ANTI joins
-NATURAL, ASOF, POSITIONAL joins
-a CTE joined with published rows
-LATERAL
-recursive CTE
-samples
-TABLESAMPLE
-PIVOT
-UNPIVOT
-table functions
-catalogs
-SUMMARIZE, DESCRIBE
-SET of anything that is not privsql's
-""".split("\n")[1:-1]
+UNHELPFUL = [
+    "more states than 65,536",
+    "which groups exist under a sensitive condition",
+    "DISTINCT under a sensitive condition",
+    "DISTINCT ON",
+    "bit operators on an estimate",
+    "the row as a struct",
+    "the row's number",
+    "two published tables joined",
+    "rows joined with an answer",
+    "a join that multiplies rows",
+    "a join without a condition",
+    "a join on something else than equality",
+    "a join with a condition on a sensitive column",
+    "a join on a public and a sensitive column",
+    "RIGHT, FULL, CROSS, SEMI, ANTI joins",
+    "NATURAL, ASOF, POSITIONAL joins",
+    "a CTE joined with published rows",
+    "LATERAL",
+    "recursive CTE",
+    "samples",
+    "TABLESAMPLE",
+    "PIVOT",
+    "UNPIVOT",
+    "table functions",
+    "catalogs",
+    "SUMMARIZE, DESCRIBE",
+    "SET of anything that is not privsql's",
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,846 @@
+"""Moments: a scan that adds up inverted rows itself, instead of counting states.
+
+Where a piece is a product of functions of one column each, and the columns keep or replace
+their values row by row, a row's inverted weight is elementary:
+
+    G = v * prod_x (g_x - c_x) / p_x,     c_x = (1 - p_x) (q_x . g_x),
+
+so the scan brings ``n``, ``sum G_a``, ``sum G_a G_b`` and ``sum H_ab`` per public keys, and
+plain arithmetic makes the table of bases from them.  No column is cut into cells, so sums over
+a domain of a million values are answered too.  (reconstruction, 3)
+
+Conditions alone are counted: every G is then a polynomial in truth values,
+
+    (a - c)(b - d) = ab - d a - c b + cd,
+
+and ``count_if`` of a, of b and of both is what DuckDB adds up fastest.  Where that makes too
+many counts, and for values, rows carry their weight as a DOUBLE.
+
+The rule of effective rows (``udfs.variance.weights``) needs counts of states.  Here both its sums
+are bounded on the safe side, with L = G - mean, S the states of the block:
+
+    second >= sum L^2
+    fourth <= max L^2 * sum L^2  +  n sum_S floor_s L_s^4  +  sum_S L_s^4
+
+An answer may be called unreliable that states would call reliable, never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb, prod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.channels.cells import Cells
+from privsql.channels.domain import MATERIALISE_LIMIT
+from privsql.channels.mechanisms import Replace, Uniform
+from privsql.sql.block import Block
+from privsql.sql.calculus import add, multiply
+from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.estimates import Estimates
+from privsql.sql.pieces import Piece
+from privsql.sql.reconstruct import Step
+from privsql.sql.scan import StateScan
+from privsql.sql.states import MOST_STATES, Axis, States
+from privsql.sql.tree import (
+    cast,
+    choose,
+    column,
+    columns_of,
+    derived,
+    every,
+    named,
+    number,
+    sql,
+    table,
+    wrapped,
+)
+from privsql.sql.writing import call, or_zero
+
+# Below this many rows states are cheap, and their rule of reliability is the sharper one.
+MANY_ROWS = 200_000
+
+# Cells of a column up to which its channel between cells is kept for EXPLAIN.
+MOST_CELLS = 256
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Run = Callable[[exp.Expr], pa.Table]
+Form = dict[frozenset[int], float]  # a polynomial in truth values: which hold -> coefficient
+
+
+@dataclass(frozen=True)
+class Part:
+    """One column's part of a piece, ``[truths] * factors``, with its values on the domain."""
+
+    column: str
+    truths: tuple[exp.Expr, ...]
+    factors: tuple[exp.Expr, ...]
+    values: Floats
+
+    @property
+    def key(self) -> tuple[str, bytes]:
+        """What makes two parts the same function."""
+        return self.column, self.values.tobytes()
+
+    @property
+    def indicator(self) -> bool:
+        """Whether it is only 0 or 1."""
+        return bool(((self.values == 0) | (self.values == 1)).all())
+
+    def __mul__(self, other: Part) -> Part:
+        """The product of two functions of one column."""
+        if self.key == other.key and self.indicator:
+            return self
+        truths = {sql(node): node for node in (*self.truths, *other.truths)}
+        factors = (*self.factors, *other.factors)
+        return Part(self.column, tuple(truths.values()), factors, self.values * other.values)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A function of a row: constant times public halves times one part a column."""
+
+    constant: float
+    halves: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes two products the same up to their constants."""
+        return self.halves, tuple(part.key for part in self.parts)
+
+
+class Columns:
+    """The sensitive columns of a block: channels, and expressions over their domains."""
+
+    def __init__(self, catalog: Catalog, run: Run, domain: Callable[[str], str]) -> None:
+        self._catalog = catalog
+        self._run = run
+        self._domain = domain
+        self._atoms: dict[str, dict[str, exp.Expr]] = {}
+        self._conditions: set[str] = set()
+        self._found: dict[str, pa.ChunkedArray] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Columns in the order of the release."""
+        return [name for name in self._catalog.sensitive if name in self._atoms]
+
+    def add(self, owner: str, node: exp.Expr, condition: bool) -> None:
+        """Note an expression that will be evaluated."""
+        self._atoms.setdefault(owner, {}).setdefault(sql(node), node)
+        if condition:
+            self._conditions.add(sql(node))
+
+    def evaluate(self) -> None:
+        """Evaluate all expressions over the domains, one query a column."""
+        for name in self.names:
+            made = exp.Select()
+            for i, (text, node) in enumerate(self._atoms[name].items()):
+                kind = "BOOLEAN" if text in self._conditions else "DOUBLE"
+                choose(made, named(cast(wrapped(node.copy()), kind), f"a{i}"))
+            made.from_(table(self._domain(name), PUBLISHED), copy=False)
+            made.order_by(column("i", PUBLISHED), copy=False)
+            found = self._run(made)
+            for i, text in enumerate(self._atoms[name]):
+                self._found[text] = found.column(i)
+        self._cells = {name: self._cells_of(name) for name in self.names}
+
+    def may_be_null(self, node: exp.Expr) -> bool:
+        """Whether an expression is NULL for some value of the domain."""
+        return bool(self._found[sql(node)].null_count)
+
+    def truth(self, node: exp.Expr) -> Bools:
+        """Where a condition is true."""
+        found: Bools = np.asarray(self._found[sql(node)].fill_null(False).to_numpy(), dtype=bool)
+        return found
+
+    def value(self, node: exp.Expr) -> Floats:
+        """Values of an expression, 0 where it is NULL."""
+        filled = self._found[sql(node)].fill_null(0.0)
+        found: Floats = np.asarray(filled.to_numpy(), dtype=np.float64)
+        return found
+
+    def retention(self, name: str) -> float:
+        """The column's retention."""
+        return float(self._catalog.sensitive[name].channel.retention)  # type: ignore[attr-defined]
+
+    def mass(self, name: str, values: Floats) -> float:
+        """``q . g``, the mean of a function under what replaces values."""
+        channel = self._catalog.sensitive[name].channel
+        if isinstance(channel, Replace):
+            return float(channel.replacing @ values)
+        return float(values.mean())
+
+    def shift(self, part: Part) -> float:
+        """``c = (1-p) (q . g)``."""
+        return (1 - self.retention(part.column)) * self.mass(part.column, part.values)
+
+    def inverse(self, part: Part) -> Floats:
+        """``T^-1 g`` over the domain."""
+        found: Floats = (part.values - self.shift(part)) / self.retention(part.column)
+        return found
+
+    def _cells_of(self, name: str) -> Cells:
+        labels = np.zeros(self._catalog.sensitive[name].domain.size, dtype=np.intp)
+        for text, node in self._atoms[name].items():
+            if text in self._conditions:
+                own = self.truth(node).astype(np.intp)
+            else:
+                values = self.value(node)
+                own = np.arange(len(values))
+                if not (np.diff(values) > 0).all():
+                    own = np.unique(values, return_inverse=True)[1]
+            if self._found[text].null_count:
+                own = np.where(np.asarray(self._found[text].is_null().to_numpy()), -1, own) + 1
+            wide = labels * (int(own.max(initial=0)) + 1) + own
+            labels = np.unique(wide, return_inverse=True)[1].astype(np.intp)
+        return Cells.of(labels)
+
+    def cells(self, name: str) -> Cells:
+        """Values that the block does not tell apart."""
+        return self._cells[name]
+
+    @property
+    def states(self) -> int:
+        """How many states the block has."""
+        return prod(self._cells[name].count for name in self.names)
+
+    @property
+    def certain(self) -> bool:
+        """Whether nothing that matters was replaced."""
+        return all(self.retention(n) == 1 or self._cells[n].count == 1 for n in self.names)
+
+    def shape(self) -> States:
+        """The states as EXPLAIN and the estimates want to see them."""
+        axes: list[Axis] = []
+        written: dict[str, exp.Expr] = {}
+        for i, name in enumerate(self.names):
+            cells, sensitive = self._cells[name], self._catalog.sensitive[name]
+            if cells.count > MOST_CELLS:
+                return States((), (), {}, self._catalog.rows)
+            atoms = self._atoms[name]
+            shown: dict[str, Any] = {"cell": pa.array(np.arange(cells.count))}
+            for n, text in enumerate(atoms):
+                written[text] = column(f"x{i}_{n}")
+                shown[f"x{i}_{n}"] = self._found[text].combine_chunks().take(cells.first.tolist())
+            masses = cells.sizes / cells.size
+            if isinstance(sensitive.channel, Replace):
+                masses = cells.sums(sensitive.channel.replacing)
+            axes.append(
+                Axis(
+                    name,
+                    tuple(atoms.values()),
+                    all(text in self._conditions for text in atoms),
+                    tuple(self._found[text].null_count > 0 for text in atoms),
+                    pa.table(shown),
+                    pa.table({"cell": shown["cell"]}),
+                    sensitive.channel.lump(cells).matrix,
+                    sensitive.channel,
+                    masses,
+                    sensitive.mechanism,
+                )
+            )
+        return States(tuple(axes), (), written, self._catalog.rows)
+
+
+class MomentScan(StateScan):
+    """Writes the scan that adds up inverted rows."""
+
+    def __init__(self, catalog: Catalog, block: Block, columns: Columns, states: States) -> None:
+        super().__init__(catalog, block, states)
+        self._columns = columns
+        self._rowwise: dict[str, exp.Expr] = {}
+        self._texts: dict[str, str] = {}
+
+    def codes(self) -> list[str]:
+        """No states are told apart."""
+        return []
+
+    def _coded(self) -> list[exp.Expr]:
+        return [named(node, name) for name, node in self._rowwise.items()]
+
+    def _row(self, node: exp.Expr, letter: str) -> str:
+        """Name something that is computed for each row."""
+        text = sql(node)
+        if text not in self._texts:
+            self._texts[text] = f"{letter}{len(self._rowwise)}"
+            self._rowwise[self._texts[text]] = node
+        return self._texts[text]
+
+    def _total(self, node: exp.Expr) -> str:
+        text = sql(node)
+        if text not in self._named:
+            self._named[text] = f"s{len(self._named)}"
+            self.sums[self._named[text]] = node
+        return self._named[text]
+
+    def _condition(self, part: Part) -> exp.Expr | None:
+        """Its truths as SQL, without those that hold for all values."""
+        kept = [node for node in part.truths if not self._columns.truth(node).all()]
+        return every(node.copy() for node in kept)
+
+    def _true(self, part: Part) -> exp.Expr:
+        condition = self._condition(part) or exp.Boolean(this=True)
+        if any(self._columns.may_be_null(node) for node in part.truths):
+            condition = exp.Is(this=wrapped(condition), expression=exp.Boolean(this=True))
+        return condition
+
+    def together(self, parts: Iterable[Part]) -> str:
+        """Count the rows in which conditions are all true."""
+        truths = [column(self._row(self._true(part), "p")) for part in parts]
+        return self._total(
+            cast(call("count_if", every(truths) or exp.Boolean(this=True)), "BIGINT")
+        )
+
+    def _weight(self, part: Part, inverted: bool) -> exp.Expr:
+        """``g - c``, or g itself; division by p is left for later."""
+        condition = self._condition(part)
+        value: exp.Expr
+        if not part.factors:
+            value = cast(wrapped(self._true(part)), "DOUBLE")
+        else:
+            value = cast(wrapped(part.factors[0].copy()), "DOUBLE")
+            for factor in part.factors[1:]:
+                other = cast(wrapped(factor.copy()), "DOUBLE")
+                value = exp.Mul(this=value, expression=other)
+            if condition is not None:
+                value = exp.Case(ifs=[exp.If(this=condition, true=value)], default=number(0.0))
+        shift = self._columns.shift(part) if inverted else 0.0
+        if shift:
+            value = exp.Sub(this=wrapped(value), expression=number(shift))
+        return wrapped(value)
+
+    def weight(self, product: Product, inverted: bool = True) -> str | None:
+        """Name the row's weight without its constant; None where it is 1."""
+        factors: list[exp.Expr] = []
+        for half in product.halves:
+            node = self._halves[half].node
+            assert node is not None
+            factors.append(wrapped(node.copy()))
+        factors += [self._weight(part, inverted) for part in product.parts]
+        if not factors:
+            return None
+        made = factors[0]
+        for factor in factors[1:]:
+            made = exp.Mul(this=made, expression=factor)
+        return self._row(made, "w")
+
+    def added(self, names: Sequence[str | None], weight: int) -> str:
+        """Name the sum of products of row columns, times m and powers of W."""
+        terms: list[exp.Expr] = []
+        if self._catalog.multiplicity:
+            terms.append(column("m"))
+        terms += [column("w")] * (weight if self._catalog.weighted else 0)
+        terms += [column(name) for name in names if name is not None]
+        return self._total(_sum(terms))
+
+    def largest(self, half: str) -> str:
+        """Name the largest ``W^2 v^2`` of a row."""
+        terms = [column("w")] * 2 if self._catalog.weighted else []
+        terms += [column(half)] * 2 if half else []
+        return self._total(exp.Max(this=_product(terms)))
+
+
+def _product(terms: Sequence[exp.Expr]) -> exp.Expr:
+    made: exp.Expr = terms[0].copy()
+    for term in terms[1:]:
+        made = exp.Mul(this=made, expression=term.copy())
+    return made
+
+
+def _sum(terms: Sequence[exp.Expr]) -> exp.Expr:
+    if not terms:
+        return exp.Count(this=exp.Star(), big_int=True)
+    return exp.Sum(this=_product(terms))
+
+
+class Moments:
+    """Plans one block by moments, where they apply."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        block: Block,
+        pairs: Iterable[tuple[int, int]],
+        run: Run,
+        domain: Callable[[str], str],
+        observed: bool = False,
+    ) -> None:
+        self._catalog = catalog
+        self._block = block
+        self._pairs = sorted({(min(i, j), max(i, j)) for i, j in pairs})
+        self._domain = domain
+        self._observed = observed
+        self._columns = Columns(catalog, run, domain)
+        self._pieces: list[Piece] = []
+        index: dict[str, int] = {}
+        for base in block.bases:
+            for piece in base:
+                if index.setdefault(piece.key, len(self._pieces)) == len(self._pieces):
+                    self._pieces.append(piece)
+        self._base = [[index[piece.key] for piece in base] for base in block.bases]
+        self._needed = self._base_pairs()
+        self.applies = self._looked()
+        if self.applies:
+            self._columns.evaluate()
+
+    # -- whether it applies ---------------------------------------------------------------
+
+    def _owner(self, node: exp.Expr) -> str | None:
+        """The one sensitive column of an expression that has no other columns."""
+        found = set()
+        for each in columns_of(node):
+            if each.table != PUBLISHED or each.name not in self._catalog.sensitive:
+                return None
+            found.add(each.name)
+        return found.pop() if len(found) == 1 and not node.find(exp.Query) else None
+
+    def _looked(self) -> bool:
+        block = self._block
+        if len(block.sets) != 1 or sorted(block.sets[0]) != list(range(len(block.keys))):
+            return False
+        if any(key.sensitive for key in block.keys) or any(block.joins.values()):
+            return False
+        if any(a.kind not in ("linear", "exact") for a in block.aggregates):
+            return False
+        for piece in self._pieces:
+            nodes = [(node, True) for node in piece.truths]
+            nodes += [(piece.factor, False)] if piece.factor is not None else []
+            for node, condition in nodes:
+                owner = self._owner(node)
+                if owner is None or not self._fits(owner):
+                    return False
+                self._columns.add(owner, node, condition)
+        return True
+
+    def _fits(self, name: str) -> bool:
+        sensitive = self._catalog.sensitive[name]
+        return (
+            isinstance(sensitive.channel, Uniform | Replace)
+            and sensitive.mechanism in ("uniform", "replace")
+            and sensitive.domain.size <= MATERIALISE_LIMIT
+        )
+
+    @property
+    def only(self) -> bool:
+        """Whether there are too many states for anything else."""
+        return self._columns.states > MOST_STATES
+
+    def _base_pairs(self) -> list[tuple[int, int]]:
+        found: set[tuple[int, int]] = set()
+        everything = self._block.aggregates
+        own = [(i, i) for i, a in enumerate(everything) if a.call.name not in ("count", "sum")]
+        for i, j in (*self._pairs, *own):
+            if everything[i].kind == everything[j].kind == "linear":
+                for k in everything[i].bases:
+                    found |= {(min(k, o), max(k, o)) for o in everything[j].bases}
+        return sorted(found)
+
+    # -- products -------------------------------------------------------------------------
+
+    def _piece(self, piece: Piece, half: str) -> Product:
+        truths: dict[str, list[exp.Expr]] = {}
+        factors: dict[str, list[exp.Expr]] = {}
+        for node in piece.truths:
+            truths.setdefault(self._owner(node) or "", []).append(node)
+        if piece.factor is not None:
+            factors.setdefault(self._owner(piece.factor) or "", []).append(piece.factor)
+        parts = []
+        for name in self._columns.names:
+            if name not in truths and name not in factors:
+                continue
+            values = np.ones(self._catalog.sensitive[name].domain.size)
+            for node in factors.get(name, ()):
+                values = values * self._columns.value(node)
+            for node in truths.get(name, ()):
+                values = np.where(self._columns.truth(node), values, 0.0)
+            part = Part(name, tuple(truths.get(name, ())), tuple(factors.get(name, ())), values)
+            parts.append(part)
+        return _folded(1.0, (half,) if half else (), parts)
+
+    def _times(self, one: Product, two: Product) -> Product:
+        """The product of two functions of the original row."""
+        parts = {part.column: part for part in one.parts}
+        for part in two.parts:
+            mine = parts.get(part.column)
+            parts[part.column] = part if mine is None else mine * part
+        halves: list[str] = []
+        for half in sorted((*one.halves, *two.halves)):
+            if not (half in halves and self._scan.indicator(half)):
+                halves.append(half)
+        ordered = [parts[name] for name in self._columns.names if name in parts]
+        return _folded(one.constant * two.constant, tuple(halves), ordered)
+
+    # -- the plan -------------------------------------------------------------------------
+
+    def prepare(self) -> MomentScan:
+        """Make the scan; its sums are named by ``steps``."""
+        self._states = self._columns.shape()
+        self._scan = MomentScan(self._catalog, self._block, self._columns, self._states)
+        self._rows = self._scan.rows()
+        self._halves = [self._scan.half(piece) for piece in self._pieces]
+        self._products = [
+            self._piece(piece, half) for piece, half in zip(self._pieces, self._halves, strict=True)
+        ]
+        self._squares = {
+            (t, u): self._times(self._products[t], self._products[u])
+            for k, other in self._needed
+            for t in self._base[k]
+            for u in self._base[other]
+        }
+        self._counted = self._counts_pay()
+        return self._scan
+
+    @property
+    def states(self) -> States:
+        """The states of the block, as far as they can be shown."""
+        return self._states
+
+    def _counts_pay(self) -> bool:
+        """Whether counting conditions together is cheaper than weighing rows.
+
+        A count costs about a third of a sum of DOUBLEs, and half of one under GROUP BY.
+        """
+        everything = [*self._products, *self._squares.values()]
+        if self._catalog.weighted or self._catalog.multiplicity:
+            return False
+        if any(p.halves or not all(x.indicator for x in p.parts) for p in everything):
+            return False
+        needed: set[frozenset[Any]] = set()
+        for one, two in [*self._squares, *((t, t) for t in range(len(self._products)))]:
+            keys = {p.key for t in (one, two) for p in self._products[t].parts}
+            if len(keys) > 8:
+                return False
+            for size in range(1, len(keys) + 1):
+                needed |= {frozenset(chosen) for chosen in combinations(sorted(keys), size)}
+        weights = {p.key: len(p.parts) for p in everything if p.parts}
+        sums = len(weights) + len({(self._products[t].key, self._products[u].key)
+                                   for t, u in self._squares if self._products[t].parts})  # fmt: skip
+        each = 16.0 if self._block.keys else 7.5
+        return each * len(needed) <= 12 * sum(weights.values()) + 27 * sums
+
+    # Sums over rows, as SQL over the scan's columns (DOUBLEs in the sub-select "d").
+
+    def _form(self, product: Product, inverted: bool = True) -> Form:
+        made: Form = {frozenset(): product.constant}
+        for part in product.parts:
+            name = self._scan.together([part])
+            own = frozenset([self._place(name, part)])
+            if not inverted:
+                made = _multiplied(made, {own: 1.0})
+                continue
+            p = self._columns.retention(part.column)
+            made = _multiplied(made, {own: 1 / p, frozenset(): -self._columns.shift(part) / p})
+        return made
+
+    def _place(self, name: str, part: Part) -> int:
+        self._atoms.setdefault(name, part)
+        return list(self._atoms).index(name)
+
+    def _linear(self, form: Form) -> exp.Expr:
+        """A polynomial in truth values, summed over rows."""
+        atoms = list(self._atoms.values())
+        total: exp.Expr = number(0)
+        for chosen, weight in form.items():
+            if weight:
+                name = self._rows
+                if chosen:
+                    name = self._scan.together(atoms[i] for i in sorted(chosen))
+                total = add(total, multiply(number(weight), column(name)))
+        return total
+
+    def _scale(self, product: Product) -> float:
+        return product.constant / prod(self._columns.retention(p.column) for p in product.parts)
+
+    def _first(self, product: Product) -> exp.Expr:
+        """``sum m W G``."""
+        if self._counted:
+            return self._linear(self._form(product))
+        name = self._scan.added([self._scan.weight(product)], 1)
+        return multiply(number(self._scale(product)), column(name))
+
+    def _seen(self, product: Product) -> exp.Expr:
+        """``sum m W g`` over published rows."""
+        if self._counted:
+            return self._linear(self._form(product, inverted=False))
+        name = self._scan.added([self._scan.weight(product, inverted=False)], 1)
+        return multiply(number(product.constant), column(name))
+
+    def _second(self, one: Product, two: Product) -> exp.Expr:
+        """``sum m W^2 G G'``."""
+        if self._counted:
+            return self._linear(_multiplied(self._form(one), self._form(two)))
+        names = [self._scan.weight(one), self._scan.weight(two)]
+        scale = self._scale(one) * self._scale(two)
+        return multiply(number(scale), column(self._scan.added(sorted(names, key=str), 2)))
+
+    def _expected(self, t: int, u: int) -> exp.Expr:
+        """``sum m W H``: the inverted product of two pieces."""
+        product = self._squares[t, u]
+        if not self._counted:
+            return self._first(product)
+        # On one column both conditions together are a third one, with a mass of its own.
+        made: Form = {frozenset(): product.constant}
+        sides = [{p.column: p for p in self._products[i].parts} for i in (t, u)]
+        for part in product.parts:
+            own = [side[part.column] for side in sides if part.column in side]
+            places = frozenset(self._place(self._scan.together([x]), x) for x in own)
+            p = self._columns.retention(part.column)
+            made = _multiplied(made, {places: 1 / p, frozenset(): -self._columns.shift(part) / p})
+        return self._linear(made)
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def steps(self, prefix: str) -> tuple[Step, ...]:
+        """The reconstruction; it names the sums that the scan must bring."""
+        self._atoms: dict[str, Part] = {}
+        bases = self._bases(prefix)
+        everyone = not (self._block.guards or self._block.keys or self._block.rows.joins)
+        sure = frozenset(
+            t
+            for t, piece in enumerate(self._pieces)
+            if self._catalog.weighted
+            and everyone
+            and not (piece.guards or piece.value or piece.truths or piece.factor)
+        )
+        self._sure = sure
+        estimates = Estimates(
+            self._block,
+            self._states,
+            self._scan,
+            self._base,
+            self._halves,
+            self._pairs,
+            self._needed,
+            self._domain,
+            False,
+            exp.Boolean(this=self._columns.certain and not self._catalog.weighted),
+            sure=sure,
+        )
+        made = estimates.write(lambda what: f"{prefix}_{what}", 0, self._block.sets[0])
+        return Step(f"{prefix}_bases0", bases), Step(f"{prefix}_block", made)
+
+    def _bases(self, prefix: str) -> exp.Select:
+        keys = [f"k{i}" for i in range(len(self._block.keys))]
+        kept = [*keys, "n", *(f"e{i}" for i in range(len(self._scan.exact)))]
+        sums: list[exp.Expr] = []
+        for k, pieces in enumerate(self._base):
+            made, seen = number(0), number(0)
+            for t in pieces:
+                made = add(made, self._first(self._products[t]))
+                if self._wants_seen:
+                    seen = add(seen, self._seen(self._products[t]))
+            shown = seen if self._wants_seen else exp.Null()
+            sums += [named(_double(made), f"b{k}"), named(_double(shown), f"r{k}")]
+        for k, other in self._needed:
+            sums.append(named(_double(self._covariance(k, other)), f"v{k}_{other}"))
+        if self._states.masses is not None:
+            for t, product in enumerate(self._products):
+                sums.append(named(number(self._mass(product)), f"m{t}"))
+        bounds = [self._bound(t) for t in range(len(self._pieces))]
+        names = [node.alias for node in sums]
+        for t, bound in enumerate(bounds):
+            sums += [named(node, f"{name}_{t}") for name, node in bound.means.items()]
+        # All sums of the scan are named by now.
+        first = exp.Select(expressions=[column(name) for name in keys])
+        exacts = [f"e{i}" for i in range(len(self._scan.exact))]
+        choose(first, named(cast(or_zero(column(self._rows)), "BIGINT"), "n"))
+        choose(first, *map(column, exacts))
+        for name in self._scan.sums:
+            choose(first, named(or_zero(cast(column(name), "DOUBLE")), name))
+        first.from_(table(f"{prefix}_scan"), copy=False)
+        second = exp.Select(expressions=[*map(column, kept), *sums])
+        second.from_(derived(first, "d"), copy=False)
+        third = exp.Select(expressions=[exp.Star()])
+        centred = [(f"centre_{t}", f"second_{t}") for t, b in enumerate(bounds) if b.parts]
+        if centred:
+            for t, bound in enumerate(bounds):
+                if bound.parts:
+                    choose(third, *bound.centred(t))
+            third.from_(derived(second, "sums"), copy=False)
+            second = third
+        last = exp.Select(expressions=[*map(column, (*kept, *names))])
+        for t, bound in enumerate(bounds):
+            choose(last, *bound.weights(t))
+        return last.from_(derived(second, "centred"), copy=False)
+
+    @property
+    def _wants_seen(self) -> bool:
+        scored = self._states.retention is not None and not self._catalog.weighted
+        return self._observed or self._counted or scored
+
+    def _covariance(self, k: int, other: int) -> exp.Expr:
+        total: exp.Expr = number(0)
+        for t in self._base[k]:
+            for u in self._base[other]:
+                second = self._second(self._products[t], self._products[u])
+                expected = self._expected(t, u)
+                if self._catalog.weighted and self._is_everyone(t, u):
+                    continue
+                part = exp.Sub(this=wrapped(second), expression=wrapped(expected))
+                total = add(total, part)
+        return total
+
+    def _is_everyone(self, t: int, u: int) -> bool:
+        """Sampled groups keep their totals: the count of all rows has no error at all."""
+        if self._block.guards or self._block.keys or self._block.rows.joins:
+            return False
+        return any(
+            not (piece.guards or piece.value or piece.truths or piece.factor)
+            for piece in (self._pieces[t], self._pieces[u])
+        )
+
+    def _mass(self, product: Product) -> float:
+        """``q . f`` where one column alone makes the states."""
+        means = [self._columns.mass(part.column, part.values) for part in product.parts]
+        return product.constant * prod(means)
+
+    def _bound(self, t: int) -> Bound:
+        product, half = self._products[t], self._halves[t]
+        if not product.parts:
+            return Bound((), {}, False)
+        plain = Product(product.constant, (), product.parts)
+        low, high = product.constant, product.constant
+        floor = [product.constant**i for i in range(5)]
+        count = list(floor)
+        for part in product.parts:
+            inverse = self._columns.inverse(part)
+            ends = [a * b for a in (low, high) for b in (inverse.min(), inverse.max())]
+            low, high = float(min(ends)), float(max(ends))
+            own = inverse[self._columns.cells(part.column).first]
+            for i in range(5):
+                mass = self._columns.mass(part.column, inverse**i)
+                floor[i] *= (1 - self._columns.retention(part.column)) * mass
+                count[i] *= float((own**i).sum())
+        for name in set(self._columns.names) - {part.column for part in product.parts}:
+            cells = self._columns.cells(name).count
+            least = 1 - self._columns.retention(name) if cells > 1 else 1.0
+            floor = [least * x for x in floor]
+            count = [cells * x for x in count]
+        even = not self._catalog.weighted and (not half or self._scan.indicator(half))
+        # The measure under which rows count: m W^2 v^2.
+        if even:
+            rows: exp.Expr = column(self._scan.added([half or None], 1))
+            means = {"rows": rows, "first": self._first(product)}
+            means["square"] = self._second(product, product)
+        else:
+            own_half = [half, half] if half else []
+            fourth = own_half + own_half
+            weight, squared = self._scan.weight(plain), self._scale(plain)
+            means = {
+                "rows": column(self._scan.added(own_half, 2)),
+                "first": multiply(
+                    number(squared), column(self._scan.added([*own_half, weight], 2))
+                ),
+                "square": multiply(
+                    number(squared**2), column(self._scan.added([*own_half, weight, weight], 2))
+                ),
+                "fourths": column(self._scan.added(fourth, 4)),
+                "most": column(self._scan.largest(half)),
+            }
+        ends_ = (low, high)
+        return Bound(ends_, {k: _double(v) for k, v in means.items()}, even, floor, count)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Bounds of the two sums that effective rows are made of, as SQL in three levels."""
+
+    parts: tuple[float, ...]  # least and largest K; none where the piece is known
+    means: dict[str, exp.Expr]  # rows, first, square; fourths and most where rows differ
+    even: bool  # every row counts 0 or 1
+    floor: Sequence[float] = ()  # sums over states of floor * K^i
+    count: Sequence[float] = ()  # sums over states of K^i
+
+    def centred(self, t: int) -> list[exp.Expr]:
+        """The mean of K, and what is left of its square."""
+        rows, first, square = (column(f"{name}_{t}") for name in ("rows", "first", "square"))
+        mean = exp.Coalesce(this=_over(first, rows), expressions=[number(0.0)])
+        left = exp.Sub(
+            this=square,
+            expression=exp.Coalesce(
+                this=_over(exp.Paren(this=exp.Mul(this=first, expression=first)), rows),
+                expressions=[number(0.0)],
+            ),
+        )
+        second = exp.Greatest(this=left, expressions=[number(0.0)])
+        return [named(mean, f"centre_{t}"), named(second, f"second_{t}")]
+
+    def weights(self, t: int) -> list[exp.Expr]:
+        """``ws`` and ``wf``."""
+        if not self.parts:
+            return [named(number(0.0), f"ws{t}"), named(number(0.0), f"wf{t}")]
+        second, mean = column(f"second_{t}"), column(f"centre_{t}")
+        low, high = self.parts
+        reach = exp.Greatest(
+            this=exp.Sub(this=number(high), expression=mean),
+            expressions=[exp.Sub(this=mean, expression=number(low))],
+        )
+        most = exp.Mul(this=exp.Mul(this=reach, expression=reach), expression=second)
+        rows = column(f"rows_{t}")
+        floor, count = _fourth(self.floor, mean), _fourth(self.count, mean)
+        if self.even:
+            some = exp.Case(
+                ifs=[exp.If(this=exp.GT(this=rows, expression=number(0)), true=count)],
+                default=number(0.0),
+            )
+            fourth = add(add(most, multiply(rows, floor)), some)
+        else:
+            fourths = column(f"fourths_{t}")
+            heavy = exp.Coalesce(this=_over(fourths, rows), expressions=[number(0.0)])
+            top = multiply(column(f"most_{t}"), most)
+            square = exp.Mul(this=exp.Mul(this=heavy, expression=heavy), expression=wrapped(count))
+            fourth = add(add(top, multiply(fourths, floor)), square)
+        return [named(second, f"ws{t}"), named(fourth, f"wf{t}")]
+
+
+def _fourth(moments: Sequence[float], mean: exp.Expr) -> exp.Expr:
+    """``sum (K - mean)^4`` from sums of powers of K, never below zero."""
+    made: exp.Expr = number(float(moments[0]))
+    for i in range(1, 5):
+        sign = -1.0 if i % 2 else 1.0
+        made = exp.Add(
+            this=exp.Mul(this=wrapped(made), expression=mean),
+            expression=number(sign * comb(4, i) * float(moments[i])),
+        )
+    return exp.Greatest(this=made, expressions=[number(0.0)])
+
+
+def _over(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
+    below = exp.Nullif(this=bottom, expression=number(0.0))
+    return exp.Div(this=top, expression=below, typed=False, safe=False)
+
+
+def _double(node: exp.Expr) -> exp.Expr:
+    return cast(wrapped(node), "DOUBLE")
+
+
+def _folded(constant: float, halves: tuple[str, ...], parts: Iterable[Part]) -> Product:
+    """A product whose constant parts are in the constant."""
+    kept = []
+    for part in parts:
+        if (part.values == part.values[0]).all():
+            constant *= float(part.values[0])
+        else:
+            kept.append(part)
+    if constant == 0.0:
+        return Product(0.0, (), ())
+    return Product(constant, halves, tuple(kept))
+
+
+def _multiplied(one: Form, two: Form) -> Form:
+    """The product of two polynomials in truth values, which are their own squares."""
+    made: Form = {}
+    for a, x in one.items():
+        for b, y in two.items():
+            made[a | b] = made.get(a | b, 0.0) + x * y
+    return made
