@@ -127,7 +127,7 @@ class Columns:
         self._domain = domain
         self._atoms: dict[str, dict[str, exp.Expr]] = {}
         self._conditions: set[str] = set()
-        self._found: dict[str, pa.ChunkedArray] = {}
+        self._found: dict[str, Any] = {}  # pyarrow chunked arrays
 
     @property
     def names(self) -> list[str]:
@@ -160,7 +160,9 @@ class Columns:
 
     def truth(self, node: exp.Expr) -> Bools:
         """Where a condition is true."""
-        found: Bools = np.asarray(self._found[sql(node)].fill_null(False).to_numpy(), dtype=bool)
+        found: Bools = np.asarray(self._found[sql(node)].fill_null(False).to_numpy()).astype(
+            np.bool_
+        )
         return found
 
     def value(self, node: exp.Expr) -> Floats:
@@ -324,8 +326,7 @@ class MomentScan(StateScan):
         factors: list[exp.Expr] = []
         for half in product.halves:
             node = self._halves[half].node
-            assert node is not None
-            factors.append(wrapped(node.copy()))
+            factors += [wrapped(node.copy())] if node is not None else []
         factors += [self._weight(part, inverted) for part in product.parts]
         if not factors:
             return None
@@ -523,8 +524,12 @@ class Moments:
             for size in range(1, len(keys) + 1):
                 needed |= {frozenset(chosen) for chosen in combinations(sorted(keys), size)}
         weights = {p.key: len(p.parts) for p in everything if p.parts}
-        sums = len(weights) + len({(self._products[t].key, self._products[u].key)
-                                   for t, u in self._squares if self._products[t].parts})  # fmt: skip
+        squares = {
+            (self._products[t].key, self._products[u].key)
+            for t, u in self._squares
+            if self._products[t].parts
+        }
+        sums = len(weights) + len(squares)
         each = 16.0 if self._block.keys else 7.5
         return each * len(needed) <= 12 * sum(weights.values()) + 27 * sums
 

@@ -144,7 +144,7 @@ class PlanWriter:
             if most is not None and most > 1:
                 raise FanOut(
                     "the public table joined here has several rows for one key",
-                    hint="join a table that is unique on the join key: GROUP BY or DISTINCT it first",
+                    hint="join a table that is unique on the key: GROUP BY or DISTINCT it first",
                 )
 
     def plan(self, part: Part, prefix: str) -> BlockPlan:
@@ -265,14 +265,14 @@ class PlanWriter:
                 node.set("this", exp.to_identifier(names[node.name], quoted=True))
         ctes = []
         for plan in plans:
-            for step in plan.steps:
-                ctes.append(
-                    exp.CTE(
-                        this=step.query,
-                        alias=exp.TableAlias(this=exp.to_identifier(step.name, quoted=True)),
-                        materialized=True,
-                    )
+            ctes += [
+                exp.CTE(
+                    this=step.query,
+                    alias=exp.TableAlias(this=exp.to_identifier(step.name, quoted=True)),
+                    materialized=True,
                 )
+                for step in plan.steps
+            ]
         if ctes:
             with_ = tree.args.get("with_")
             own = list(with_.expressions) if with_ is not None else []

@@ -59,7 +59,7 @@ domain = [false, true]
 """
 
 SKEWED = 'replace"\nretention = 0.4\nreplacing = [0.5, 0.3, 0.2]\n#"'
-FINE = 'finegrain"\nfloor = 0.1\nrho = [[0.2, 0.6], [0.05, 0.3], [0.3, 0.8]]\n#"'
+FINE = 'finegrain"\nfloor = 0.1\nrho = [[0.1, 0.2], [0.05, 0.3], [0.3, 0.9]]\n#"'
 
 
 def release(folder: Path, mechanism: str) -> Path:

@@ -1,0 +1,216 @@
+"""EXPLAIN RECONSTRUCTION says what will be done, and how wide the answer may be, beforehand."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsql.fronts.session import Session
+from privsql.sql.compile import Compiler
+from privsql.sql.explain import Explained, explain, row_error
+from privsql.sql.parse import statements
+from privsql.sql.plan import PlanWriter, read_parameters
+from tests.sql.clinic import publish
+
+PUBLIC = {"illness": pa.table({"disease": ["flu", "hiv", "none"], "class": ["v", "v", "w"]})}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    made = Session(publish(tmp_path_factory.mktemp("clinic"), 0.4), tables=PUBLIC)
+    yield made
+    made.close()
+
+
+def explained(session: Session, sql: str, given=None, estimator: str = "auto") -> Explained:
+    """Explain without a scan: the engine that holds the table is not touched."""
+    (statement,) = statements(sql)
+    tree = statement.tree.copy()
+    parameters = read_parameters(tree, given)
+    compiler = Compiler(session.catalog, statement.text)
+    compiled = compiler.compile(tree)
+    memory = session._memory
+    writer = PlanWriter(
+        session.catalog,
+        parameters,
+        lambda printed: memory.run(printed.sql, printed.parameters),
+        session._domain,
+        estimator == "iterative",
+    )
+    plans = [writer.plan(part, f"block{n}") for n, part in enumerate(compiler.parts)]
+    final = writer.finish(compiled, plans)
+
+    def evaluate(printed, tables):
+        memory.load_all(tables)
+        try:
+            return memory.run(printed.sql, printed.parameters)
+        finally:
+            memory.forget(*tables)
+
+    outputs = [(out.name, out.estimate) for out in compiled.outs]
+    return explain(
+        plans, final, outputs, session.catalog, parameters, evaluate, estimator=estimator
+    )
+
+
+def test_cells_are_said_in_words_with_their_masses(session):
+    sql = "SELECT job, COUNT(*) FROM patients WHERE disease = 'flu' AND age > 30 GROUP BY job"
+    (block,) = explained(session, sql).blocks
+    disease, age = block.columns
+    masses = {cell.meaning: cell.mass for cell in disease.cells}
+    assert masses["disease = 'flu'"] == pytest.approx(1 / 4)  # NULL is a value too
+    assert sum(masses.values()) == pytest.approx(1)
+    assert len(disease.cells) * len(age.cells) == block.states
+    above = next(cell for cell in age.cells if cell.meaning == "age > 30")
+    assert above.mass == pytest.approx(90 / 121)
+    assert block.keys == (("job", "public"),)
+    assert block.estimator == "inversion"
+
+
+def test_condition_numbers_multiply(session):
+    sql = "SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND age > 30"
+    (block,) = explained(session, sql).blocks
+    kron = reduce(np.kron, [np.array(one.factor) for one in block.columns])
+    assert block.condition == pytest.approx(np.linalg.cond(kron))
+    one = explained(session, "SELECT COUNT(*) FROM patients WHERE age > 30").blocks[0]
+    assert block.condition > one.condition > 1
+
+
+def test_the_width_is_the_largest_standard_error_over_all_tables():
+    """Simulated: rows that all hold one state, published again and again."""
+    rng = np.random.default_rng(2)
+    factors = [
+        0.4 * np.eye(2) + 0.6 * np.array([0.7, 0.3]),
+        0.5 * np.eye(3) + 0.5 * np.array([0.2, 0.3, 0.5]),
+    ]
+    kron = np.kron(*factors)
+    g = np.zeros(6)
+    g[5] = 1.0
+    inverted = np.linalg.inv(kron) @ g
+    spreads = [inverted[rng.choice(6, 200_000, p=kron[state])].std() for state in range(6)]
+    assert row_error(factors, g) == pytest.approx(max(spreads), rel=0.01)
+    assert row_error(factors, np.ones(6)) == 0
+
+
+def test_the_session_never_shows_a_larger_error(session):
+    sql = (
+        "SELECT job, COUNT(*) AS n, SUM(age) AS s FROM patients WHERE disease = 'flu' GROUP BY job"
+    )
+    count, total = explained(session, sql).blocks[0].aggregates
+    outcome = session.run(sql)
+    rows = session.run("SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM patients GROUP BY job)")
+    most = rows.table.column(0)[0].as_py()
+    for aggregate, bars in zip((count, total), outcome.bars.values(), strict=True):
+        largest = max(bars.column("stderr").to_pylist())
+        # Var-hat itself is an estimate: a little above is possible.
+        assert 0.2 * largest < aggregate.row_error * np.sqrt(most) < 3 * largest
+        assert aggregate.row_error * np.sqrt(most) > 0.95 * largest
+
+
+def test_the_width_does_not_depend_on_the_answer(session, tmp_path):
+    """Two releases of different data with one spec are explained alike."""
+    other = Session(publish(tmp_path, 0.4, seed=99), tables=PUBLIC)
+    try:
+        sql = "SELECT disease, COUNT(*), AVG(age) FROM patients GROUP BY disease"
+        assert explained(session, sql) == explained(other, sql)
+    finally:
+        other.close()
+
+
+def test_nothing_is_scanned(session, monkeypatch):
+    def refuse(*_args):
+        raise AssertionError("the published table was asked")
+
+    monkeypatch.setattr(session._engine, "scan", refuse)
+    sql = "SELECT disease, COUNT(*), SUM(cost) FROM patients WHERE age > ? GROUP BY disease"
+    assert explained(session, sql, (30,)).blocks[0].aggregates[0].row_error > 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "width"),
+    [
+        ("COUNT(*)", "exact", "no error"),
+        ("SUM(cost)", "exact", "no error"),
+        ("MAX(age)", "from the public domain", "nothing about rows"),
+        ("COUNT(*) FILTER (WHERE disease = 'flu')", "estimated", "over all 4,000"),
+        ("SUM(cost) FILTER (WHERE disease = 'flu')", "estimated", "root mean square of cost"),
+        ("AVG(age)", "estimated", "over 1,000 rows"),
+        ("COUNT(*) FILTER (WHERE age > cost)", "estimated", "depends on public values"),
+        ("STDDEV(age)", "estimated", "made of 3 sums"),
+        ("MEDIAN(age)", "estimated from the reconstructed distribution", "how steep"),
+    ],
+)
+def test_each_kind_of_aggregate_says_what_it_can(session, sql, kind, width):
+    (block,) = explained(session, f"SELECT COUNT(disease), {sql} FROM patients").blocks
+    assert block.aggregates[1].answered == kind
+    assert width in block.aggregates[1].width
+
+
+def test_an_average_over_all_rows_gets_better_with_them(session):
+    aggregate = explained(session, "SELECT AVG(age) FROM patients").blocks[0].aggregates[0]
+    few, many = (aggregate.row_error / np.sqrt(n) for n in (1_000, 4_000))
+    assert f"at most {few:.3g} over 1,000 rows and {many:.3g} over all 4,000" in aggregate.width
+
+
+def test_blocks_without_sensitive_columns_are_exact(session):
+    sql = "SELECT a.n / b.n FROM (SELECT COUNT(*) AS n FROM patients WHERE disease = 'flu') AS a,"
+    sql += " (SELECT COUNT(*) AS n FROM patients) AS b"
+    estimated, exact = explained(session, sql).blocks
+    assert (estimated.estimator, exact.estimator) == ("inversion", "exact")
+    assert exact.columns == ()
+    assert exact.steps == ()
+
+
+def test_the_estimator_is_named_with_its_reason(session):
+    sql = "SELECT COUNT(*) FROM patients WHERE disease = 'flu'"
+    assert "auto" in explained(session, sql).blocks[0].why
+    block = explained(session, sql, estimator="iterative").blocks[0]
+    assert block.estimator == "iterative"
+    assert "not negative" in block.why
+
+
+def test_scan_and_steps_are_those_that_run(session):
+    sql = (
+        "SELECT COUNT(*) FROM patients JOIN illness USING (disease) WHERE class = 'v' AND cost > 3"
+    )
+    block = explained(session, sql).blocks[0]
+    assert block.conditions == ("cost > 3",)
+    assert block.joins == (("illness", "hangs on a sensitive column"),)
+    assert session._engine.scan(block.scans[0]).num_rows > 0
+    assert [name for name, _ in block.steps][-1] == "block0_block"
+    assert all(duckdb.extract_statements(text) for _, text in block.steps)
+
+
+def test_values_that_are_perturbed_differently_are_told_apart(tmp_path):
+    from tests.sql.test_expand import FINE, release
+
+    other = Session(release(tmp_path, FINE))
+    try:
+        sql = "SELECT COUNT(*) FROM patients WHERE disease IN ('flu', 'hiv')"
+        (column,) = explained(other, sql).blocks[0].columns
+        assert len(column.cells) == 3
+        assert sum("part" in cell.meaning for cell in column.cells) == 2
+    finally:
+        other.close()
+
+
+def test_text_and_rows_say_the_same(session):
+    sql = "SELECT disease, COUNT(*) AS n FROM patients WHERE age > 30 GROUP BY disease ORDER BY n"
+    found = explained(session, sql)
+    text, rows = found.text(), found.rows()
+    for item in ("estimator", "key", "column", "cell", "mass", "factor", "states", "scan", "step"):
+        assert any(row[1] == item for row in rows), item
+    for number, item, name, value in rows:
+        assert number in (0, None)
+        if item in ("cell", "expected width", "key"):
+            assert value in text
+        if item in ("column", "step"):
+            assert name in text
+    table = found.table()
+    assert table.column_names == ["block", "item", "name", "value"]
+    assert table.num_rows == len(rows)
+    assert "column 'n': estimate" in text
