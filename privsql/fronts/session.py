@@ -20,7 +20,9 @@ from privsql.answer.notices import notices_of
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines.embedded import Embedded
 from privsql.engines.memory import Memory
-from privsql.errors import InterfaceError, ProgrammingError
+from privsql.errors import InterfaceError, Notice, ProgrammingError
+from privsql.policy.personal import judge, refusal
+from privsql.policy.personal import notices as personal_notices
 from privsql.release.store import open_release
 from privsql.sql.catalog import Catalog, Sensitive, placed
 from privsql.sql.compile import Compiler
@@ -33,8 +35,11 @@ from privsql.sql.plan import (
     Printed,
     described_query,
     empty_query,
+    place_in,
+    public_columns,
     read_parameters,
     typed_query,
+    with_mask,
 )
 from udfs.intervals import critical
 
@@ -123,6 +128,11 @@ class Session:
             multiplicity=manifest.multiplicity,
             grouped=manifest.grouped,
             rows=manifest.rows,
+            grouping=tuple(c.name for c in manifest.public if c.grouping),
+        )
+        self._total = int(
+            self._engine.scan("SELECT sum(privsql_rows) FROM privsql.tuples").column(0)[0].as_py()
+            or 0
         )
         self._mirror.load(manifest.table, self._engine.scan(empty_query(self.catalog)))
 
@@ -197,8 +207,10 @@ class Session:
         loaded: list[str] = []
         try:
             plans = []
+            notices = list(compiler.notices)
             for n, part in enumerate(compiler.parts):
                 plan = writer.plan(part, f"{prefix}_{n}")
+                plan = self._allowed(plan, writer.groups(part), statement, notices, loaded)
                 plans.append(plan)
                 self._load(plan, loaded, settings, compiled)
             table = self._memory.run(*_both(writer.finish(compiled, plans)))
@@ -206,8 +218,36 @@ class Session:
             if loaded:
                 self._memory.forget(*loaded)
         outcome = self._outcome(table, compiled, described, settings)
-        notices = (*compiler.notices, *notices_of(outcome, compiler.counts))
-        return replace(outcome, notices=notices)
+        return replace(outcome, notices=(*notices, *notices_of(outcome, compiler.counts)))
+
+    def _allowed(
+        self,
+        plan: BlockPlan,
+        groups: tuple[Printed, dict[int, tuple[int, ...]]] | None,
+        statement: Statement,
+        notices: list[Notice],
+        loaded: list[str],
+    ) -> BlockPlan:
+        """Refuse, mask or flag what is about one personal group, before it is reconstructed."""
+        policy = self.release.manifest.policy
+        if groups is None or (policy.personal_groups == "allow" and not policy.min_rows):
+            return plan
+        printed, selections = groups
+        scanned = self._engine.scan(*_both(printed))
+        verdict = judge(scanned, selections, policy, self._total)
+        if verdict.any_refused and not plan.block.grouped:
+            problem = refusal(verdict, public_columns(plan.block), policy)
+            problem.place = place_in(plan.block, statement.text)
+            raise problem
+        notices += personal_notices(verdict, policy)
+        if not verdict.any_refused:
+            return plan
+        mask = scanned.select([c for c in scanned.column_names if c[0] in "kg"])
+        for i, cells in verdict.refused.items():
+            mask = mask.append_column(f"p{i}", pa.array(cells))
+        self._memory.load(f"{plan.prefix}_mask", mask)
+        loaded.append(f"{plan.prefix}_mask")
+        return with_mask(plan, list(verdict.refused))
 
     def _load(
         self, plan: BlockPlan, loaded: list[str], settings: Settings, compiled: Compiled

@@ -44,6 +44,7 @@ class Catalog:
     multiplicity: bool = False
     grouped: bool = False
     rows: int = 0
+    grouping: tuple[str, ...] = ()  # public columns that tell personal groups apart
 
     @cached_property
     def _names(self) -> dict[str, str]:

@@ -11,21 +11,33 @@ be answered at all?) is not decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.errors import ProgrammingError
+from privsql.errors import Place, ProgrammingError
 from privsql.sql.block import Block
-from privsql.sql.catalog import Catalog
+from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.compiled import Compiled, Part, block_name, our_function
+from privsql.sql.membership import masked, membership
 from privsql.sql.moments import MANY_ROWS, Moments
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States
-from privsql.sql.tree import Unsupported, cast, column, derived, every, named, sql, table
+from privsql.sql.tree import (
+    Unsupported,
+    cast,
+    column,
+    columns_of,
+    derived,
+    every,
+    named,
+    place_of,
+    sql,
+    table,
+)
 
 
 class FanOut(Unsupported):
@@ -233,6 +245,16 @@ class PlanWriter:
         written = self._parameters.bind(scan.write())
         return BlockPlan(prefix, block, written, beside, tables, steps, states)
 
+    def groups(self, part: Part) -> tuple[Printed, dict[int, tuple[int, ...]]] | None:
+        """The scan that tells the personal groups behind each cell, where any is at stake."""
+        block = part.leaf.block
+        if not block.estimated:
+            return None
+        made = membership(self._catalog, block)
+        if not made.selections:
+            return None
+        return self._parameters.bind(made.select), made.selections
+
     @staticmethod
     def _sensitive(block: Block) -> list[exp.Expr]:
         """Every expression that is evaluated over states."""
@@ -291,6 +313,29 @@ def _constants(states: States) -> pa.Table:
             "masses": pa.array([masses], type=pa.list_(pa.float64())),
         }
     )
+
+
+def with_mask(plan: BlockPlan, hidden: list[int]) -> BlockPlan:
+    """The plan with a last step that empties the cells which the table ``_mask`` names."""
+    *steps, last = plan.steps
+    opened = Step(f"{plan.prefix}_open", last.query)
+    closed = Step(last.name, masked(plan.prefix, plan.block, hidden))
+    return replace(plan, steps=(*steps, opened, closed))
+
+
+def public_columns(block: Block) -> list[str]:
+    """Public columns of the conditions of a block, as the release spells them."""
+    found = [c.name for node in block.guards for c in columns_of(node) if c.table == PUBLISHED]
+    return list(dict.fromkeys(found))
+
+
+def place_in(block: Block, text: str) -> Place | None:
+    """Where the public conditions of a block stand in the text."""
+    for node in block.guards:
+        found = place_of(node, text)
+        if found is not None:
+            return found
+    return None
 
 
 def empty_query(catalog: Catalog) -> str:

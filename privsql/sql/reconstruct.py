@@ -512,7 +512,7 @@ class Writer:
         return exp.Paren(this=exp.Add(this=both, expression=part))
 
     def _left(self, t: int, rows: exp.Expr) -> exp.Expr:
-        """``1 - r^2``: how far a piece is from adding up the same over all rows."""
+        """``1 - r^3``: how far a piece is from adding up the same over all rows."""
         half = self._halves[t]
         total = call("list_sum", self._sum("products", half))
         square = call("list_sum", self._sum("squares", half, half))
@@ -521,7 +521,7 @@ class Writer:
             exp.Mul(this=total, expression=total.copy()),
             exp.Nullif(this=whole, expression=number(0)),
         )
-        near = exp.Mul(this=wrapped(share), expression=wrapped(share))
+        near = exp.Pow(this=wrapped(share), expression=number(3))
         rest = exp.Sub(this=number(1.0), expression=or_zero(near))
         return exp.Greatest(this=rest, expressions=[number(0.0)])
 
@@ -544,7 +544,7 @@ class Writer:
 
             identity  sum k k' p^2 D,  k = (v - (1-p) V/N) / p      (reconstruction, 3)
             swap      the same with k = (v - V/N) / p: the whole column's answer is exact
-            decoy     (1 - r^2) sum v v' D + V V'/N E,  r = V^2 / (N sum v^2),
+            decoy     (1 - r^3) sum v v' D + V V'/N E,  r = V^2 / (N sum v^2),
                       E = q . g (g' - T g')
 
         Decoy's is exact for counts of the whole table (r = 1), where published counts are sums

@@ -5,8 +5,9 @@ and published once by ``privsql.publish``.  Draws are independent from row to ro
 one ``rep`` are a release of the table, and ``GROUP BY rep`` asks all R of them at once.
 
 Mechanisms that see the whole column (identity, swap, decoy) would mix the copies: there, one
-release is published and its file copied; in each copy the column is perturbed anew by the
-publisher's own kernels, and the manifest gets the channel that follows.
+release is published and the column perturbed anew, again and again, by the publisher's own
+kernels, with the channel that follows.  Hundreds of those stay in memory, where the formula
+answers them by hand; a few become files, on which the query layer must say the same.
 """
 
 from __future__ import annotations
@@ -163,6 +164,21 @@ def _redraw(
     path: Path, manifest: Manifest, raw: pa.Table, mechanism: str, rng: np.random.Generator
 ) -> None:
     """Put other draws of the sensitive columns into a copy of a release."""
+    table, changed = redrawn(manifest, raw, mechanism, rng)
+    text = changed.to_json()
+    names = ", ".join([c.name for c in manifest.public] + [c.name for c in manifest.sensitive])
+    with duckdb.connect(str(path)) as con:
+        con.register("drawn", table)
+        con.execute(f"DELETE FROM {TABLE}")
+        con.execute(f"INSERT INTO {TABLE} SELECT {names} FROM drawn ORDER BY ALL")
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        con.execute("UPDATE privsql.manifest SET document = ?, digest = ?", [text, digest])
+
+
+def redrawn(
+    manifest: Manifest, raw: pa.Table, mechanism: str, rng: np.random.Generator
+) -> tuple[pa.Table, Manifest]:
+    """Other draws of the sensitive columns, and the manifest that goes with them."""
     table, sensitive = raw, []
     for column in manifest.sensitive:
         codes = column.domain.codes(raw.column(column.name))
@@ -176,14 +192,7 @@ def _redraw(
         values = column.domain.decode(drawn).cast(raw.schema.field(column.name).type)
         table = table.set_column(place, column.name, values)
         sensitive.append(replace(column, channel=channel))
-    text = replace(manifest, sensitive=tuple(sensitive)).to_json()
-    names = ", ".join([c.name for c in manifest.public] + [c.name for c in manifest.sensitive])
-    with duckdb.connect(str(path)) as con:
-        con.register("drawn", table)
-        con.execute(f"DELETE FROM {TABLE}")
-        con.execute(f"INSERT INTO {TABLE} SELECT {names} FROM drawn ORDER BY ALL")
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        con.execute("UPDATE privsql.manifest SET document = ?, digest = ?", [text, digest])
+    return table, replace(manifest, sensitive=tuple(sensitive))
 
 
 def perturbed_whole(
@@ -196,8 +205,8 @@ def perturbed_whole(
             raise AssertionError("rows of the test must come in whole decoy groups")
         drawn = decoy.publish(codes, groups, DECOYS, rng)
         totals = np.bincount(drawn, minlength=domain.size)
-        # The publisher's 2,000 rounds take seconds; 50 leave an entry within 1%.
-        return drawn, decoy.decoy_channel(totals, DECOYS, rng, rounds=50)
+        # The publisher's 2,000 rounds take seconds; 20 leave an entry within 1%.
+        return drawn, decoy.decoy_channel(totals, DECOYS, rng, rounds=20)
     kernel = swap.identity if mechanism == "identity" else swap.swap
     drawn = kernel(codes, KEPT, rng)
     return drawn, swap.estimated_channel(drawn, domain.size, KEPT)

@@ -53,9 +53,11 @@ mechanism = "uniform"
 retention = {p}
 accept_epsilon = true
 domain = {{ lower = 2024-01-01 00:00:00, upper = 2024-12-31 23:59:59, step = "1 second" }}
+[groups]
+merge = "none"
 [policy]
-personal_groups = "allow"
-min_rows = 0
+personal_groups = "{policy}"
+min_rows = {least}
 """
 
 
@@ -66,12 +68,15 @@ def raw() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def publish(folder: Path, retention: float, seed: int = 7) -> Path:
+def publish(
+    folder: Path, retention: float, seed: int = 7, policy: str = "allow", least: int = 0
+) -> Path:
     """Publish it with one retention for all columns."""
     source, release = folder / "patients.parquet", folder / f"clinic{retention:g}.duckdb"
     with raw() as connection:
         connection.table("patients").write_parquet(str(source))
     spec = folder / "clinic.toml"
-    spec.write_text(SPEC.format(source=source, p=retention), encoding="utf-8")
+    text = SPEC.format(source=source, p=retention, policy=policy, least=least)
+    spec.write_text(text, encoding="utf-8")
     privsql.publish(str(source), str(release), spec=str(spec), seed=seed)
     return release

@@ -151,8 +151,8 @@ def test_two_states_are_not_enough_under_finegrain(paths, sessions):
     session = sessions["finegrain"]
     with pytest.raises(Error, match="mix values that are perturbed differently"):
         two_cells(session, "disease", lambda v: v in ("flu", "hiv"))
-    queries = expanded(session, "SELECT COUNT(*) FROM patients WHERE disease IN ('flu', 'hiv')")
-    y = counts(paths["finegrain"], queries)
+    sql = "SELECT COUNT(*) FROM patients WHERE disease IN ('flu', 'hiv')"
+    y = counts(paths["finegrain"], expanded(session, sql))
     channel = session.catalog.sensitive["disease"].channel.matrix
     average = np.array(
         [
@@ -161,7 +161,7 @@ def test_two_states_are_not_enough_under_finegrain(paths, sessions):
         ]
     )
     shortcut = (y @ np.linalg.inv(average))[-1]
-    answer = session.run(queries[-1].sql).table.column(0)[0].as_py()
+    answer = session.run(sql).table.column(0)[0].as_py()
     assert abs(shortcut - answer) > 100
 
 

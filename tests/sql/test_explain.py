@@ -107,12 +107,11 @@ def test_the_session_never_shows_a_larger_error(session):
     for aggregate, bars in zip((count, total), outcome.bars.values(), strict=True):
         largest = max(bars.column("stderr").to_pylist())
         # Var-hat itself is an estimate: a little above is possible.
-        assert 0.2 * largest < aggregate.row_error * np.sqrt(most) < 3 * largest
-        assert aggregate.row_error * np.sqrt(most) > 0.95 * largest
+        assert 0.95 * largest < aggregate.row_error * np.sqrt(most) < 3 * largest
 
 
 def test_the_width_does_not_depend_on_the_answer(session, tmp_path):
-    """Two releases of different data with one spec are explained alike."""
+    """Two releases of one spec with other draws are explained alike."""
     other = Session(publish(tmp_path, 0.4, seed=99), tables=PUBLIC)
     try:
         sql = "SELECT disease, COUNT(*), AVG(age) FROM patients GROUP BY disease"

@@ -1,0 +1,140 @@
+"""An answer about one personal group is refused however it is spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from privsql.fronts.session import Session
+from privsql.policy.personal import PersonalGroup
+from tests.sql.clinic import publish
+
+ONE = "job = 'eng' AND gender = 'F' AND favourite = 'flu'"
+
+
+def opened(folder: Path, policy: str, least: int = 10) -> Session:
+    places = pa.table({"job": ["eng", "law", "med"], "floor": [1, 2, 3]})
+    return Session(publish(folder, 0.5, policy=policy, least=least), tables={"places": places})
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    made = opened(tmp_path_factory.mktemp("refuse"), "refuse")
+    yield made
+    made.close()
+
+
+SINGLE = [
+    f"SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND {ONE}",
+    f"SELECT AVG(age) FROM patients WHERE {ONE}",
+    f"SELECT SUM(cost) FROM patients WHERE age > 30 AND {ONE}",
+    f"SELECT MEDIAN(age) FROM patients WHERE {ONE}",
+    f"SELECT MODE(disease) FROM patients WHERE {ONE}",
+    "SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND job BETWEEN 'eng' AND 'eng'"
+    " AND gender IN ('F') AND favourite LIKE 'fl%'",
+    f"SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND ({ONE} OR job = 'nobody')",
+    "SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND NOT (job <> 'eng' OR gender <> 'F'"
+    " OR favourite <> 'flu')",
+    "SELECT COUNT(*) FROM patients JOIN places USING (job) WHERE disease = 'flu' AND floor = 1"
+    " AND gender = 'F' AND favourite = 'flu'",
+    f"WITH f AS (SELECT disease, age FROM patients WHERE {ONE}) SELECT COUNT(disease) FROM f",
+    f"SELECT COUNT(*) FILTER (WHERE disease = 'flu' AND {ONE}) FROM patients",
+    f"SELECT SUM(CASE WHEN {ONE} AND disease = 'flu' THEN 1 ELSE 0 END) FROM patients",
+    f"SELECT SUM(CASE WHEN {ONE} THEN age END) FROM patients",
+    f"SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND {ONE} AND cost > 20",
+    f"SELECT COUNT(*) * 2 AS twice FROM patients WHERE disease = 'flu' AND {ONE}",
+    f"SELECT n FROM (SELECT COUNT(*) AS n FROM patients WHERE disease = 'flu' AND {ONE})",
+    f"SELECT COUNT(*) FROM patients WHERE disease = favourite AND {ONE}",
+    f"SELECT AVG(CASE WHEN {ONE} THEN age ELSE 0 END) FROM patients",
+]
+
+
+@pytest.mark.parametrize("text", SINGLE)
+def test_every_spelling_of_one_group_is_refused(session: Session, text: str) -> None:
+    with pytest.raises(PersonalGroup) as problem:
+        session.run(text)
+    assert problem.value.sqlstate == "42501"
+    assert problem.value.hint
+
+
+def test_cells_of_a_group_by_are_empty_and_none_is_dropped(session: Session) -> None:
+    text = (
+        "SELECT job, gender, favourite, COUNT(*) AS n, COUNT(*) FILTER (WHERE disease = 'flu')"
+        " AS f, AVG(age) AS a FROM patients GROUP BY job, gender, favourite"
+    )
+    outcome = session.run(text)
+    assert outcome.table.num_rows == 18
+    assert set(outcome.table.column("f").to_pylist()) == {None}
+    for bars in outcome.bars.values():
+        assert all(set(bars.column(c).to_pylist()) == {None} for c in bars.column_names)
+    assert None not in outcome.table.column("n").to_pylist()  # public counts are nobody's secret
+    assert [notice.code for notice in outcome.notices] == ["personal-group"]
+
+
+def test_only_the_personal_cells_are_empty(session: Session) -> None:
+    text = (
+        "SELECT job, COUNT(*) FILTER (WHERE disease = 'flu' AND gender = 'F' AND"
+        " favourite = 'flu') AS one, COUNT(*) FILTER (WHERE disease = 'flu') AS all_of_them"
+        " FROM patients GROUP BY job"
+    )
+    outcome = session.run(text)
+    assert set(outcome.table.column("one").to_pylist()) == {None}
+    assert None not in outcome.table.column("all_of_them").to_pylist()
+
+
+def test_a_refused_cell_hides_what_was_observed(session: Session) -> None:
+    text = (
+        "SELECT job, gender, favourite, privsql_observed(COUNT(*)) AS o, privsql_stderr(COUNT(*))"
+        " AS s FROM patients WHERE disease = 'flu' GROUP BY ALL"
+    )
+    outcome = session.run(text)
+    assert {*outcome.table.column("o").to_pylist(), *outcome.table.column("s").to_pylist()} == {
+        None
+    }
+
+
+def test_rollup_hides_the_fine_and_shows_the_coarse(session: Session) -> None:
+    text = (
+        "SELECT job, gender, favourite, COUNT(*) AS n FROM patients WHERE disease = 'flu'"
+        " GROUP BY ROLLUP (job, gender, favourite)"
+    )
+    rows = session.run(text).table.to_pylist()
+    assert all((r["n"] is None) == (r["favourite"] is not None) for r in rows)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) FROM patients WHERE disease = 'flu'",
+        "SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND job = 'eng'",
+        f"SELECT COUNT(*), AVG(cost) FROM patients WHERE {ONE}",
+        "SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND job = 'nobody'",
+        "SELECT disease, COUNT(*) FROM patients GROUP BY disease",
+    ],
+)
+def test_what_is_no_person_is_answered(session: Session, text: str) -> None:
+    assert "personal-group" not in [notice.code for notice in session.run(text).notices]
+
+
+def test_few_rows_are_refused_whatever_group_they_are_of(session: Session) -> None:
+    text = "SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND cost = 17 AND gender = 'F'"
+    assert session.run(text).table.num_rows == 1
+    with pytest.raises(PersonalGroup, match="fewer than 10 rows"):
+        session.run(text + " AND job = 'eng' AND favourite <> 'none'")
+
+
+def test_flag_answers_and_says_so(tmp_path: Path) -> None:
+    session = opened(tmp_path, "flag")
+    outcome = session.run(SINGLE[0])
+    assert outcome.table.column(0).to_pylist()[0] is not None
+    assert [notice.code for notice in outcome.notices] == ["personal-group"]
+    session.close()
+
+
+def test_allow_says_nothing(tmp_path: Path) -> None:
+    session = opened(tmp_path, "allow", least=0)
+    assert session.run(SINGLE[0]).notices == ()
+    session.close()
