@@ -44,7 +44,9 @@ class Verdict:
         return any(cells.any() for cells in self.refused.values())
 
 
-def judge(scanned: pa.Table, selections: Mapping[int, int], policy: Policy, total: int) -> Verdict:
+def judge(
+    scanned: pa.Table, selections: Mapping[int, Sequence[int]], policy: Policy, total: int
+) -> Verdict:
     """Decide for every cell, from the smallest and largest group number behind it."""
     personal: dict[int, Bools] = {}
     few: dict[int, Bools] = {}
