@@ -14,11 +14,11 @@ Threads may share a connection: statements run one after the other (``threadsafe
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -39,7 +39,7 @@ class SessionLike(Protocol):
     def run(self, sql: str, parameters: Parameters | None = None, **options: object) -> Outcome:
         """Answer one statement."""
 
-    def explain(self, sql: str, parameters: Parameters | None = None) -> str:
+    def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
         """Say how it would be answered."""
 
     def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
@@ -63,8 +63,10 @@ def connect(
     ``tables`` are public tables of the analyst's own to join with, by name; ``settings`` are
     those of ``SET privsql.*``, for the whole connection.
     """
-    session = importlib.import_module("privsql.fronts.session")
-    return Connection(session.Session(path, tables=tables, **settings))
+    # Here and not above: a server or a test that brings its own session needs no engine.
+    from privsql.fronts.session import Session
+
+    return Connection(Session(Path(path), tables=tables, **settings))
 
 
 class Connection:
@@ -102,13 +104,13 @@ class Connection:
         ``confidence_level``, ``error_bars``, ``simultaneous``.
         """
         outcome = self._run(sql, parameters, options)
-        return Answer(outcome, lambda: self.explain(sql, parameters))
+        return Answer(outcome, lambda: self.explain(sql, parameters, **options))
 
-    def explain(self, sql: str, parameters: Parameters | None = None) -> str:
+    def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
         """How a statement would be answered: states, scan, reconstruction, expected width."""
         bound = _bound(parameters)
         with self._turn:
-            return self._open().explain(sql, bound)
+            return self._open().explain(sql, bound, **options)
 
     def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
         """The 2^k predicate-complement queries of a conjunctive count, spelled out."""

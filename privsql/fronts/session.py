@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,12 +21,15 @@ from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines.embedded import Embedded
 from privsql.engines.memory import Memory
 from privsql.errors import InterfaceError, Notice, ProgrammingError
+from privsql.fronts.settings import Settings
 from privsql.policy.personal import judge, refusal
 from privsql.policy.personal import notices as personal_notices
 from privsql.release.store import open_release
 from privsql.sql.catalog import Catalog, Sensitive, placed
 from privsql.sql.compile import Compiler
 from privsql.sql.compiled import Compiled
+from privsql.sql.expand import Expanded, expand
+from privsql.sql.explain import Explained, explain
 from privsql.sql.parse import Statement, Tree, parts, statements
 from privsql.sql.plan import (
     BlockPlan,
@@ -42,45 +45,6 @@ from privsql.sql.plan import (
     with_mask,
 )
 from udfs.intervals import critical
-
-ESTIMATORS = ("auto", "inversion", "iterative")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What ``SET privsql.*`` can change."""
-
-    estimator: str = "auto"
-    confidence_level: float = 0.95
-    error_bars: bool = False
-    simultaneous: bool = False
-
-    def with_option(self, name: str, value: object) -> Settings:
-        """Change one setting, or say what is wrong with it."""
-        short = name.removeprefix("privsql.")
-        if short == "estimator":
-            if value not in ESTIMATORS:
-                raise ProgrammingError(
-                    f"privsql.estimator cannot be {value!r}",
-                    hint=f"choose one of {', '.join(ESTIMATORS)}",
-                )
-            return replace(self, estimator=str(value))
-        if short == "confidence_level":
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-                raise ProgrammingError(
-                    "privsql.confidence_level is a number between 0 and 1", hint="for example 0.95"
-                )
-            return replace(self, confidence_level=float(value))
-        if short in ("error_bars", "simultaneous"):
-            if not isinstance(value, bool):
-                raise ProgrammingError(f"privsql.{short} is true or false")
-            if short == "error_bars":
-                return replace(self, error_bars=value)
-            return replace(self, simultaneous=value)
-        raise ProgrammingError(
-            f"there is no setting {name!r}",
-            hint="there are privsql.estimator, .confidence_level, .error_bars and .simultaneous",
-        )
 
 
 class Session:
@@ -150,15 +114,8 @@ class Session:
     ) -> Outcome:
         """Answer one statement."""
         with self._lock:
-            if self._closed:
-                raise InterfaceError("the connection is closed", hint="open the release again")
-            found = statements(sql)
-            if len(found) != 1:
-                raise ProgrammingError(
-                    "there is no statement" if not found else "there are several statements",
-                    hint="ask one at a time",
-                )
-            statement = found[0]
+            self._check_open()
+            statement = self._one(sql)
             settings = self.settings
             for name, value in {**statement.options, **options}.items():
                 settings = settings.with_option(name, value)
@@ -197,13 +154,7 @@ class Session:
         compiler = Compiler(self.catalog, statement.text)
         compiled = compiler.compile(tree)
         prefix = f"privsql_q{next(self._counter)}"
-        writer = PlanWriter(
-            self.catalog,
-            parameters,
-            lambda printed: self._memory.run(printed.sql, printed.parameters),
-            self._domain,
-            settings.estimator == "iterative",
-        )
+        writer = self._writer(parameters, settings)
         loaded: list[str] = []
         try:
             plans = []
@@ -332,19 +283,106 @@ class Session:
             settings.error_bars,
         )
 
+    def _plan_of(
+        self,
+        statement: Statement,
+        given: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Explained:
+        """Plan a query and say how it would be answered, without reading a published row."""
+        if statement.tree is None:
+            raise ProgrammingError("there is no query in this statement")
+        tree = statement.tree.copy()
+        parameters = read_parameters(tree, given)
+        described = self._described(statement, tree, parameters)
+        compiler = Compiler(self.catalog, statement.text)
+        compiled = compiler.compile(tree)
+        prefix = f"privsql_q{next(self._counter)}"
+        writer = self._writer(parameters, settings)
+        plans = [writer.plan(part, f"{prefix}_{n}") for n, part in enumerate(compiler.parts)]
+        pairs = zip(described, compiled.outs, strict=False)
+        outputs = [(name, out.estimate) for (name, _), out in pairs]
+        final = writer.finish(compiled, plans)
+        return explain(
+            plans,
+            final,
+            outputs,
+            self.catalog,
+            parameters,
+            self._evaluated,
+            estimator=settings.estimator,
+            level=settings.confidence_level,
+        )
+
+    def _writer(self, parameters: Parameters, settings: Settings) -> PlanWriter:
+        return PlanWriter(
+            self.catalog,
+            parameters,
+            lambda printed: self._memory.run(printed.sql, printed.parameters),
+            self._domain,
+            settings.estimator == "iterative",
+        )
+
+    def _evaluated(self, printed: Printed, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """Run SQL over tables that are there for this once."""
+        self._memory.load_all(tables)
+        try:
+            return self._memory.run(*_both(printed))
+        finally:
+            self._memory.forget(*tables)
+
     def _explained(
         self,
         statement: Statement,
         parameters: Sequence[object] | Mapping[str, object] | None,
         settings: Settings,
     ) -> Outcome:
-        raise NotImplementedError
+        table = self._plan_of(statement, parameters, settings).table()
+        columns = tuple(
+            ResultColumn(f.name, "BIGINT" if pa.types.is_integer(f.type) else "VARCHAR")
+            for f in table.schema
+        )
+        return Outcome("explain", columns, table)
+
+    def _one(self, sql: str) -> Statement:
+        found = statements(sql)
+        if len(found) != 1:
+            raise ProgrammingError(
+                "there is no statement" if not found else "there are several statements",
+                hint="ask one at a time",
+            )
+        return found[0]
 
     def explain(
-        self, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
+        **options: object,
     ) -> str:
-        """The plan of a query in words."""
-        raise NotImplementedError
+        """How a query would be answered, for a person to read."""
+        with self._lock:
+            self._check_open()
+            statement = self._one(sql)
+            settings = self.settings
+            for name, value in {**statement.options, **options}.items():
+                settings = settings.with_option(name, value)
+            return self._plan_of(statement, parameters, settings).text()
+
+    def expand(
+        self, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
+    ) -> list[Expanded]:
+        """The 2^k predicate-complement counts behind a conjunctive count, as SQL to read."""
+        del parameters  # placeholders stay where they are
+        with self._lock:
+            self._check_open()
+            statement = self._one(sql)
+            if statement.tree is None:
+                raise ProgrammingError("there is no query in this statement")
+            return expand(statement.tree.copy(), statement.plain, self.catalog)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InterfaceError("the connection is closed", hint="open the release again")
 
     def interrupt(self) -> None:
         """Stop what is under way."""

@@ -10,7 +10,7 @@ never personal, and an empty selection is no person's.  (reconstruction, 8)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np

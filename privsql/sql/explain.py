@@ -272,6 +272,8 @@ class _Writer:
         self._estimator = estimator
         self._z = NormalDist().inv_cdf((1 + level) / 2)
         self._level = level
+        # Rows that are stored once may stand for several: their number is not that of rows.
+        self._rows = None if catalog.multiplicity else catalog.rows
         names = {join.alias: _called(join.table, join.alias) for join in self._block.rows.joins}
         self._names = {PUBLISHED: "", **names}
 
@@ -392,25 +394,25 @@ class _Writer:
         name = aggregate.call.name
         if error is None:
             return ExplainedAggregate(text, "estimated", unit)
-        if name == "avg" and found[1][0] == 0:
-            few, many = (error / sqrt(max(n, 1)) for n in (FEW_ROWS, self._catalog.rows))
-            return ExplainedAggregate(text, "estimated", self._words(few, many, unit), error)
-        few, many = (error * sqrt(n) for n in (FEW_ROWS, self._catalog.rows))
-        words = self._words(few, many, unit)
-        if name not in ("count", "count_if", "sum"):
+        mean = name == "avg" and found[1][0] == 0
+        words = self._words(error, unit, mean)
+        if name not in ("count", "count_if", "sum") and not mean:
             words = f"made of {len(found)} sums, of which the first has a {words}"
         return ExplainedAggregate(text, "estimated", words, error)
 
-    def _words(self, few: float, many: float, unit: str) -> str:
+    def _words(self, error: float, unit: str, mean: bool) -> str:
         each = " of a group" if self._block.keys else ""
+        sizes = [(FEW_ROWS, f"{FEW_ROWS:,} rows{each}")]
+        if self._rows is not None:
+            sizes.append((self._rows, f"all {self._rows:,}"))
+        errors = [error * sqrt(n) / (max(n, 1) if mean else 1) for n, _ in sizes]
+        told = " and ".join(f"{e:.3g} over {of}" for e, (_, of) in zip(errors, sizes, strict=True))
         times = f", times the root mean square of {unit}" if unit else ""
-        ends = f"{self._z * few:.3g} and {self._z * many:.3g}"
-        weights = "; weights of rows widen it" if self._catalog.weighted else ""
+        ends = " and ".join(f"{self._z * e:.3g}" for e in errors)
         rough = "; rows were not perturbed independently, so this is rough" if self._rough else ""
         return (
-            f"standard error at most {few:.3g} over {FEW_ROWS:,} rows{each} and {many:.3g} over all"
-            f" {self._catalog.rows:,}{times}, at the true shares for which it is largest"
-            f" ({self._level:.3g} interval: at most +- {ends}){weights}{rough}"
+            f"standard error at most {told}{times}, at the true shares for which it is largest"
+            f" ({self._level:.3g} interval: at most +- {ends}){rough}"
         )
 
     @property
@@ -422,6 +424,8 @@ class _Writer:
         states = self._states
         if states is None:
             return None, "the width is not known before the scan"
+        if self._catalog.weighted:
+            return None, "the width depends on the weights of the rows"
         if states.hidden:
             return None, "the width depends on public values that a condition compares with"
         values = [piece.value for piece in base if piece.value is not None]
@@ -462,7 +466,8 @@ class _Writer:
                 query.from_(table(name, f"axis{i}"), copy=False)
             else:
                 query.append("joins", exp.Join(this=table(name, f"axis{i}"), kind="CROSS"))
-        query.order_by(*(column("cell", f"axis{i}") for i in range(len(tables))), copy=False)
+        if tables:
+            query.order_by(*(column("cell", f"axis{i}") for i in range(len(tables))), copy=False)
         found = self._evaluate(self._parameters.bind(query), tables)
         functions = [
             np.asarray(found.column(f"g{n}").to_numpy(), dtype=np.float64) for n in range(len(base))

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from math import comb, prod
 from typing import Any
@@ -50,6 +51,7 @@ from privsql.sql.reconstruct import Step
 from privsql.sql.scan import StateScan
 from privsql.sql.states import MOST_STATES, Axis, States
 from privsql.sql.tree import (
+    bare,
     cast,
     choose,
     column,
@@ -62,7 +64,7 @@ from privsql.sql.tree import (
     table,
     wrapped,
 )
-from privsql.sql.writing import call, or_zero
+from privsql.sql.writing import call, dot, or_zero
 
 # Below this many rows states are cheap, and their rule of reliability is the sharper one.
 MANY_ROWS = 200_000
@@ -73,7 +75,7 @@ MOST_CELLS = 256
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Run = Callable[[exp.Expr], pa.Table]
-Form = dict[frozenset[int], float]  # a polynomial in truth values: which hold -> coefficient
+Form = dict[frozenset[str], float]  # a polynomial in truth values: which hold -> coefficient
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,12 @@ class Part:
     factors: tuple[exp.Expr, ...]
     values: Floats
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, bytes]:
         """What makes two parts the same function."""
         return self.column, self.values.tobytes()
 
-    @property
+    @cached_property
     def indicator(self) -> bool:
         """Whether it is only 0 or 1."""
         return bool(((self.values == 0) | (self.values == 1)).all())
@@ -99,9 +101,9 @@ class Part:
         """The product of two functions of one column."""
         if self.key == other.key and self.indicator:
             return self
-        truths = {sql(node): node for node in (*self.truths, *other.truths)}
+        truths = tuple({id(node): node for node in (*self.truths, *other.truths)}.values())
         factors = (*self.factors, *other.factors)
-        return Part(self.column, tuple(truths.values()), factors, self.values * other.values)
+        return Part(self.column, truths, factors, self.values * other.values)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Product:
     halves: tuple[str, ...]
     parts: tuple[Part, ...]
 
-    @property
+    @cached_property
     def key(self) -> tuple[Any, ...]:
         """What makes two products the same up to their constants."""
         return self.halves, tuple(part.key for part in self.parts)
@@ -127,7 +129,12 @@ class Columns:
         self._domain = domain
         self._atoms: dict[str, dict[str, exp.Expr]] = {}
         self._conditions: set[str] = set()
-        self._found: dict[str, Any] = {}  # pyarrow chunked arrays
+        self._found: dict[str, Any] = {}  # pyarrow arrays
+        self._values: dict[str, NDArray[Any]] = {}
+        self._shifts: dict[tuple[str, bytes], float] = {}
+        # Printing is what planning spends its time on: once for each node.
+        self._known: dict[int, str] = {}
+        self._nodes: list[exp.Expr] = []
 
     @property
     def names(self) -> list[str]:
@@ -136,39 +143,54 @@ class Columns:
 
     def add(self, owner: str, node: exp.Expr, condition: bool) -> None:
         """Note an expression that will be evaluated."""
-        self._atoms.setdefault(owner, {}).setdefault(sql(node), node)
+        text = sql(node)
+        self._known[id(node)] = text
+        self._nodes.append(node)
+        self._atoms.setdefault(owner, {}).setdefault(text, node)
         if condition:
-            self._conditions.add(sql(node))
+            self._conditions.add(text)
 
     def evaluate(self) -> None:
-        """Evaluate all expressions over the domains, one query a column."""
+        """Evaluate all expressions over the domains, in one query."""
+        query = exp.Select(expressions=[exp.Star()])
+        texts: list[str] = []
         for name in self.names:
             made = exp.Select()
-            for i, (text, node) in enumerate(self._atoms[name].items()):
+            for text, node in self._atoms[name].items():
                 kind = "BOOLEAN" if text in self._conditions else "DOUBLE"
-                choose(made, named(cast(wrapped(node.copy()), kind), f"a{i}"))
+                order = [exp.Ordered(this=column("i", PUBLISHED), nulls_first=False)]
+                value = exp.Order(this=cast(wrapped(node.copy()), kind), expressions=order)
+                choose(made, named(call("list", value), f"a{len(texts)}"))
+                texts.append(text)
             made.from_(table(self._domain(name), PUBLISHED), copy=False)
-            made.order_by(column("i", PUBLISHED), copy=False)
-            found = self._run(made)
-            for i, text in enumerate(self._atoms[name]):
-                self._found[text] = found.column(i)
+            source = derived(made, f"d{len(texts)}")
+            if query.args.get("from_") is None:
+                query.set("from_", exp.From(this=source))
+            else:
+                query.append("joins", exp.Join(this=source, kind="CROSS"))
+        found = self._run(query) if texts else pa.table({})
+        for i, text in enumerate(texts):
+            self._found[text] = found.column(i).combine_chunks().values
+        for text, array in self._found.items():
+            filled = array.fill_null(False if text in self._conditions else 0.0)
+            self._values[text] = np.asarray(filled.to_numpy(zero_copy_only=False))
         self._cells = {name: self._cells_of(name) for name in self.names}
 
     def may_be_null(self, node: exp.Expr) -> bool:
         """Whether an expression is NULL for some value of the domain."""
-        return bool(self._found[sql(node)].null_count)
+        return bool(self._found[self._text(node)].null_count)
+
+    def _text(self, node: exp.Expr) -> str:
+        return self._known[id(node)]
 
     def truth(self, node: exp.Expr) -> Bools:
         """Where a condition is true."""
-        found: Bools = np.asarray(self._found[sql(node)].fill_null(False).to_numpy()).astype(
-            np.bool_
-        )
+        found: Bools = self._values[self._text(node)].astype(np.bool_)
         return found
 
     def value(self, node: exp.Expr) -> Floats:
         """Values of an expression, 0 where it is NULL."""
-        filled = self._found[sql(node)].fill_null(0.0)
-        found: Floats = np.asarray(filled.to_numpy(), dtype=np.float64)
+        found: Floats = self._values[self._text(node)].astype(np.float64)
         return found
 
     def retention(self, name: str) -> float:
@@ -184,7 +206,10 @@ class Columns:
 
     def shift(self, part: Part) -> float:
         """``c = (1-p) (q . g)``."""
-        return (1 - self.retention(part.column)) * self.mass(part.column, part.values)
+        if part.key not in self._shifts:
+            mass = self.mass(part.column, part.values)
+            self._shifts[part.key] = (1 - self.retention(part.column)) * mass
+        return self._shifts[part.key]
 
     def inverse(self, part: Part) -> Floats:
         """``T^-1 g`` over the domain."""
@@ -202,7 +227,8 @@ class Columns:
                 if not (np.diff(values) > 0).all():
                     own = np.unique(values, return_inverse=True)[1]
             if self._found[text].null_count:
-                own = np.where(np.asarray(self._found[text].is_null().to_numpy()), -1, own) + 1
+                null = np.asarray(self._found[text].is_null().to_numpy(zero_copy_only=False))
+                own = np.where(null, -1, own) + 1
             wide = labels * (int(own.max(initial=0)) + 1) + own
             labels = np.unique(wide, return_inverse=True)[1].astype(np.intp)
         return Cells.of(labels)
@@ -232,8 +258,11 @@ class Columns:
             atoms = self._atoms[name]
             shown: dict[str, Any] = {"cell": pa.array(np.arange(cells.count))}
             for n, text in enumerate(atoms):
-                written[text] = column(f"x{i}_{n}")
-                shown[f"x{i}_{n}"] = self._found[text].combine_chunks().take(cells.first.tolist())
+                place = column(f"x{i}_{n}")
+                written[text] = place
+                true = exp.Is(this=wrapped(atoms[text].copy()), expression=exp.Boolean(this=True))
+                written[sql(true)] = exp.Is(this=place.copy(), expression=true.expression.copy())
+                shown[f"x{i}_{n}"] = self._found[text].take(cells.first.tolist())
             masses = cells.sizes / cells.size
             if isinstance(sensitive.channel, Replace):
                 masses = cells.sums(sensitive.channel.replacing)
@@ -262,6 +291,10 @@ class MomentScan(StateScan):
         self._columns = columns
         self._rowwise: dict[str, exp.Expr] = {}
         self._texts: dict[str, str] = {}
+        self._places: dict[tuple[str, bytes], str] = {}
+        self._subsets: dict[frozenset[str], str] = {}
+        self._weights: dict[tuple[Any, ...], str | None] = {}
+        self._added: dict[tuple[Any, ...], str] = {}
 
     def codes(self) -> list[str]:
         """No states are told apart."""
@@ -296,12 +329,20 @@ class MomentScan(StateScan):
             condition = exp.Is(this=wrapped(condition), expression=exp.Boolean(this=True))
         return condition
 
-    def together(self, parts: Iterable[Part]) -> str:
+    def truth(self, part: Part) -> str:
+        """Name a condition that is evaluated for each row."""
+        if part.key not in self._places:
+            self._places[part.key] = self._row(self._true(part), "p")
+        return self._places[part.key]
+
+    def together(self, names: frozenset[str]) -> str:
         """Count the rows in which conditions are all true."""
-        truths = [column(self._row(self._true(part), "p")) for part in parts]
-        return self._total(
-            cast(call("count_if", every(truths) or exp.Boolean(this=True)), "BIGINT")
-        )
+        if names not in self._subsets:
+            # In the order of their numbers, so that DuckDB finds what they have in common.
+            truths = every(column(name) for name in sorted(names, key=lambda x: int(x[1:])))
+            node = cast(call("count_if", truths or exp.Boolean(this=True)), "BIGINT")
+            self._subsets[names] = self._total(node)
+        return self._subsets[names]
 
     def _weight(self, part: Part, inverted: bool) -> exp.Expr:
         """``g - c``, or g itself; division by p is left for later."""
@@ -323,6 +364,12 @@ class MomentScan(StateScan):
 
     def weight(self, product: Product, inverted: bool = True) -> str | None:
         """Name the row's weight without its constant; None where it is 1."""
+        key = (product.key, inverted)
+        if key not in self._weights:
+            self._weights[key] = self._new_weight(product, inverted)
+        return self._weights[key]
+
+    def _new_weight(self, product: Product, inverted: bool) -> str | None:
         factors: list[exp.Expr] = []
         for half in product.halves:
             node = self._halves[half].node
@@ -337,6 +384,12 @@ class MomentScan(StateScan):
 
     def added(self, names: Sequence[str | None], weight: int) -> str:
         """Name the sum of products of row columns, times m and powers of W."""
+        key = (*names, weight)
+        if key not in self._added:
+            self._added[key] = self._new_sum(names, weight)
+        return self._added[key]
+
+    def _new_sum(self, names: Sequence[str | None], weight: int) -> str:
         terms: list[exp.Expr] = []
         if self._catalog.multiplicity:
             terms.append(column("m"))
@@ -390,6 +443,7 @@ class Moments:
                     self._pieces.append(piece)
         self._base = [[index[piece.key] for piece in base] for base in block.bases]
         self._needed = self._base_pairs()
+        self._nodes: list[list[tuple[str, exp.Expr, bool]]] = []  # owner, node, is it a truth
         self.applies = self._looked()
         if self.applies:
             self._columns.evaluate()
@@ -414,13 +468,16 @@ class Moments:
         if any(a.kind not in ("linear", "exact") for a in block.aggregates):
             return False
         for piece in self._pieces:
-            nodes = [(node, True) for node in piece.truths]
+            nodes = [(_plain(node), True) for node in piece.truths]
             nodes += [(piece.factor, False)] if piece.factor is not None else []
+            mine: list[tuple[str, exp.Expr, bool]] = []
             for node, condition in nodes:
                 owner = self._owner(node)
                 if owner is None or not self._fits(owner):
                     return False
                 self._columns.add(owner, node, condition)
+                mine.append((owner, node, condition))
+            self._nodes.append(mine)
         return True
 
     def _fits(self, name: str) -> bool:
@@ -448,24 +505,20 @@ class Moments:
 
     # -- products -------------------------------------------------------------------------
 
-    def _piece(self, piece: Piece, half: str) -> Product:
-        truths: dict[str, list[exp.Expr]] = {}
-        factors: dict[str, list[exp.Expr]] = {}
-        for node in piece.truths:
-            truths.setdefault(self._owner(node) or "", []).append(node)
-        if piece.factor is not None:
-            factors.setdefault(self._owner(piece.factor) or "", []).append(piece.factor)
+    def _piece(self, t: int, half: str) -> Product:
         parts = []
         for name in self._columns.names:
-            if name not in truths and name not in factors:
+            own = [(node, truth) for owner, node, truth in self._nodes[t] if owner == name]
+            if not own:
                 continue
+            truths = tuple(node for node, truth in own if truth)
+            factors = tuple(node for node, truth in own if not truth)
             values = np.ones(self._catalog.sensitive[name].domain.size)
-            for node in factors.get(name, ()):
+            for node in factors:
                 values = values * self._columns.value(node)
-            for node in truths.get(name, ()):
+            for node in truths:
                 values = np.where(self._columns.truth(node), values, 0.0)
-            part = Part(name, tuple(truths.get(name, ())), tuple(factors.get(name, ())), values)
-            parts.append(part)
+            parts.append(Part(name, truths, factors, values))
         return _folded(1.0, (half,) if half else (), parts)
 
     def _times(self, one: Product, two: Product) -> Product:
@@ -489,9 +542,7 @@ class Moments:
         self._scan = MomentScan(self._catalog, self._block, self._columns, self._states)
         self._rows = self._scan.rows()
         self._halves = [self._scan.half(piece) for piece in self._pieces]
-        self._products = [
-            self._piece(piece, half) for piece, half in zip(self._pieces, self._halves, strict=True)
-        ]
+        self._products = [self._piece(t, half) for t, half in enumerate(self._halves)]
         self._squares = {
             (t, u): self._times(self._products[t], self._products[u])
             for k, other in self._needed
@@ -538,30 +589,27 @@ class Moments:
     def _form(self, product: Product, inverted: bool = True) -> Form:
         made: Form = {frozenset(): product.constant}
         for part in product.parts:
-            name = self._scan.together([part])
-            own = frozenset([self._place(name, part)])
-            if not inverted:
-                made = _multiplied(made, {own: 1.0})
-                continue
-            p = self._columns.retention(part.column)
-            made = _multiplied(made, {own: 1 / p, frozenset(): -self._columns.shift(part) / p})
+            made = _multiplied(made, self._factor(part, [part], inverted))
         return made
 
-    def _place(self, name: str, part: Part) -> int:
-        self._atoms.setdefault(name, part)
-        return list(self._atoms).index(name)
+    def _factor(self, part: Part, own: Sequence[Part], inverted: bool = True) -> Form:
+        """One part, true where its own conditions are, as a polynomial."""
+        places = frozenset(self._scan.truth(each) for each in own)
+        if not inverted:
+            return {places: 1.0}
+        p = self._columns.retention(part.column)
+        return {places: 1 / p, frozenset(): -self._columns.shift(part) / p}
 
     def _linear(self, form: Form) -> exp.Expr:
         """A polynomial in truth values, summed over rows."""
-        atoms = list(self._atoms.values())
-        total: exp.Expr = number(0)
+        names, weights = [], []
         for chosen, weight in form.items():
             if weight:
-                name = self._rows
-                if chosen:
-                    name = self._scan.together(atoms[i] for i in sorted(chosen))
-                total = add(total, multiply(number(weight), column(name)))
-        return total
+                names.append(self._scan.together(chosen) if chosen else self._rows)
+                weights.append(weight)
+        if len(names) <= 1:
+            return multiply(number(weights[0]), column(names[0])) if names else number(0)
+        return dot(_list(map(column, names)), _list(map(exp.Literal.number, map(repr, weights))))
 
     def _scale(self, product: Product) -> float:
         return product.constant / prod(self._columns.retention(p.column) for p in product.parts)
@@ -598,16 +646,13 @@ class Moments:
         sides = [{p.column: p for p in self._products[i].parts} for i in (t, u)]
         for part in product.parts:
             own = [side[part.column] for side in sides if part.column in side]
-            places = frozenset(self._place(self._scan.together([x]), x) for x in own)
-            p = self._columns.retention(part.column)
-            made = _multiplied(made, {places: 1 / p, frozenset(): -self._columns.shift(part) / p})
+            made = _multiplied(made, self._factor(part, own))
         return self._linear(made)
 
     # -- steps ------------------------------------------------------------------------------
 
     def steps(self, prefix: str) -> tuple[Step, ...]:
         """The reconstruction; it names the sums that the scan must bring."""
-        self._atoms: dict[str, Part] = {}
         bases = self._bases(prefix)
         everyone = not (self._block.guards or self._block.keys or self._block.rows.joins)
         sure = frozenset(
@@ -820,9 +865,25 @@ def _fourth(moments: Sequence[float], mean: exp.Expr) -> exp.Expr:
     return exp.Greatest(this=made, expressions=[number(0.0)])
 
 
+def _list(nodes: Iterable[exp.Expr]) -> exp.Expr:
+    return cast(exp.Array(expressions=list(nodes)), "DOUBLE[]")
+
+
 def _over(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
     below = exp.Nullif(this=bottom, expression=number(0.0))
     return exp.Div(this=top, expression=below, typed=False, safe=False)
+
+
+def _plain(node: exp.Expr) -> exp.Expr:
+    """A condition without ``IS TRUE`` around it, which is what a truth means anyway."""
+    node = bare(node)
+    while (
+        isinstance(node, exp.Is)
+        and isinstance(node.expression, exp.Boolean)
+        and node.expression.this
+    ):
+        node = bare(node.this)
+    return node
 
 
 def _double(node: exp.Expr) -> exp.Expr:

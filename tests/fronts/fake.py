@@ -88,7 +88,7 @@ class FakeSession:
             error_bars=error_bars,
         )
 
-    def explain(self, sql: str, parameters: Any = None) -> str:
+    def explain(self, sql: str, parameters: Any = None, **options: object) -> str:
         return f"explained: {sql} with {parameters}"
 
     def expand(self, sql: str, parameters: Any = None) -> list[Any]:

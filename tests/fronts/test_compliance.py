@@ -1,11 +1,9 @@
 """The DB-API 2.0 compliance suite (dbapi-compliance on PyPI) on a privsql connection.
 
 The suite creates tables and inserts rows, which no release accepts.  So the connection under
-test stands on a session that does accept them: plain DuckDB (``FakeSession``).  What runs for
-real is everything of ours that PEP 249 speaks about: the package's names, ``Connection``,
-``Cursor``, parameters, descriptions, fetching, errors.  What does not run here is the query
-layer.  With ``PRIVSQL_COMPLIANCE=session`` writes go to a scratch DuckDB and every SELECT is
-answered by the real session, which is given the written tables as public ones.
+test stands on a session whose writes go to a scratch DuckDB, while every SELECT is answered by
+the real session, which is given the written tables as public ones.  So everything of ours that
+PEP 249 speaks about runs for real; what the suite cannot reach is reconstruction.
 
 All tests of the suite run, except for these deviations:
 
@@ -18,7 +16,6 @@ All tests of the suite run, except for these deviations:
 from __future__ import annotations
 
 import atexit
-import os
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,14 +69,11 @@ class ScratchSession(FakeSession):
             session.close()
 
 
-SESSION = ScratchSession if os.environ.get("PRIVSQL_COMPLIANCE") == "session" else FakeSession
-
-
 class TestCompliance(dbapi20.DatabaseAPI20Test):
     driver = privsql
 
     def _connect(self) -> Connection:
-        return Connection(SESSION())
+        return Connection(ScratchSession())
 
     def test_non_idempotent_close(self) -> None:
         con = self._connect()

@@ -124,7 +124,7 @@ class ByHand:
         if self.fault == "not reconstructed":
             G, H = g, np.zeros_like(g)
         elif self.fault == "wrong retention":
-            G = 1.15 * G - 0.15 * G.mean()
+            G = 1.1 * G - 0.1 * G.mean()
         codes = tuple(self._coded(column) for column in columns)
         public = self._public(weight)
         m = self._hidden(MULTIPLICITY)

@@ -12,6 +12,9 @@ from tests.oracle.families import Promise
 
 Array = NDArray[np.float64]
 
+# Of fewer answers no share is judged.
+FEW = 50
+
 
 @dataclass(frozen=True)
 class Estimates:
@@ -155,7 +158,7 @@ def _coverage(cells: list[Estimates], wanted: Promise) -> list[str]:
 def _at_least(cells: list[Estimates], wanted: Promise) -> list[str]:
     """The reliable answers of all cells, small ones too: called 95%, they must be so."""
     chosen = [cell.reliable == 1 for cell in cells]
-    if not sum(int(each.sum()) for each in chosen):
+    if sum(int(each.sum()) for each in chosen) < FEW:
         return []
     share, many = _share(cells, chosen)
     low = wanted.coverage[0] - _chance(many)

@@ -197,6 +197,33 @@ def test_values_that_are_perturbed_differently_are_told_apart(tmp_path):
         other.close()
 
 
+def test_weights_leave_the_width_open(tmp_path):
+    from tests.oracle.releases import releases
+
+    other = Session(releases(tmp_path, "sps", 1).paths[0])
+    try:
+        sql = "SELECT COUNT(*), COUNT(*) FILTER (WHERE disease = 'flu') FROM clinic"
+        (block,) = explained(other, sql).blocks
+        assert [one.answered for one in block.aggregates] == ["estimated", "estimated"]
+        assert all("weights" in one.width for one in block.aggregates)
+        assert "weighted sample" in explained(other, "SELECT COUNT(*) FROM clinic").blocks[0].why
+    finally:
+        other.close()
+
+
+def test_stored_rows_that_stand_for_several_are_not_taken_for_all_rows(tmp_path):
+    from tests.oracle.releases import releases
+
+    other = Session(releases(tmp_path, "compacted", 1).paths[0])
+    try:
+        sql = "SELECT COUNT(*) FROM clinic WHERE disease = 'flu'"
+        width = explained(other, sql).blocks[0].aggregates[0].width
+        assert "over 1,000 rows" in width
+        assert "all" not in width
+    finally:
+        other.close()
+
+
 def test_text_and_rows_say_the_same(session):
     sql = "SELECT disease, COUNT(*) AS n FROM patients WHERE age > 30 GROUP BY disease ORDER BY n"
     found = explained(session, sql)

@@ -1,0 +1,46 @@
+"""What ``SET privsql.*`` and the options of one query can change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from privsql.errors import ProgrammingError
+
+ESTIMATORS = ("auto", "inversion", "iterative")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``SET privsql.*`` can change."""
+
+    estimator: str = "auto"
+    confidence_level: float = 0.95
+    error_bars: bool = False
+    simultaneous: bool = False
+
+    def with_option(self, name: str, value: object) -> Settings:
+        """Change one setting, or say what is wrong with it."""
+        short = name.removeprefix("privsql.")
+        if short == "estimator":
+            if value not in ESTIMATORS:
+                raise ProgrammingError(
+                    f"privsql.estimator cannot be {value!r}",
+                    hint=f"choose one of {', '.join(ESTIMATORS)}",
+                )
+            return replace(self, estimator=str(value))
+        if short == "confidence_level":
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+                raise ProgrammingError(
+                    "privsql.confidence_level is a number between 0 and 1", hint="for example 0.95"
+                )
+            return replace(self, confidence_level=float(value))
+        if short in ("error_bars", "simultaneous"):
+            if not isinstance(value, bool):
+                raise ProgrammingError(f"privsql.{short} is true or false")
+            if short == "error_bars":
+                return replace(self, error_bars=value)
+            return replace(self, simultaneous=value)
+        raise ProgrammingError(
+            f"there is no setting {name!r}",
+            hint="there are privsql.estimator, .confidence_level, .error_bars and .simultaneous",
+        )
