@@ -123,6 +123,17 @@ class Compiler(Outer):
         return made
 
     def _body(self, node: exp.Expr) -> Compiled:
+        try:
+            return self._any_body(node)
+        except Unsupported as problem:
+            # Whoever refused may not have known where it stood: here is where it was asked.
+            if problem.place is None:
+                problem.place = place_of(node, self._text)
+            if problem.hint is None:
+                problem.hint = "docs/sql.md lists what is answered and what can be asked instead"
+            raise
+
+    def _any_body(self, node: exp.Expr) -> Compiled:
         if isinstance(node, exp.Subquery):
             return self._query(node)
         if isinstance(node, exp.SetOperation):

@@ -170,7 +170,8 @@ class Columns:
                 query.append("joins", exp.Join(this=source, kind="CROSS"))
         found = self._run(query) if texts else pa.table({})
         for i, text in enumerate(texts):
-            self._found[text] = found.column(i).combine_chunks().values
+            lists: Any = found.column(i).combine_chunks()
+            self._found[text] = lists.values
         for text, array in self._found.items():
             filled = array.fill_null(False if text in self._conditions else 0.0)
             self._values[text] = np.asarray(filled.to_numpy(zero_copy_only=False))
@@ -395,7 +396,7 @@ class MomentScan(StateScan):
             terms.append(column("m"))
         terms += [column("w")] * (weight if self._catalog.weighted else 0)
         terms += [column(name) for name in names if name is not None]
-        return self._total(_sum(terms))
+        return self._total(_sum(terms)) if len(terms) > self._catalog.multiplicity else self.rows()
 
     def largest(self, half: str) -> str:
         """Name the largest ``W^2 v^2`` of a row."""

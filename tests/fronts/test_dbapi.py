@@ -4,6 +4,7 @@ import threading
 import time
 from datetime import date, datetime
 from datetime import time as clock
+from pathlib import Path
 
 import pytest
 
@@ -280,4 +281,4 @@ def test_connect_opens_a_session_with_its_settings(monkeypatch, session):
     monkeypatch.setitem(sys.modules, module.__name__, module)
     con = privsql.connect("clinic.duckdb", tables={"t": 1}, confidence_level=0.9)
     assert isinstance(con, privsql.Connection)
-    assert made == [(("clinic.duckdb",), {"tables": {"t": 1}, "confidence_level": 0.9})]
+    assert made == [((Path("clinic.duckdb"),), {"tables": {"t": 1}, "confidence_level": 0.9})]

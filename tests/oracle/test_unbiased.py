@@ -184,7 +184,7 @@ def _judged(made: Releases, hand: ByHand, name: str, by: tuple[str, ...]) -> lis
         ("not reconstructed", "count k=1", PLAIN, "biased"),
         # Not where the truth is what a uniform column would give, as "count k=2" is.
         ("wrong retention", "count filter", PLAIN, "biased"),
-        ("wrong retention", "sum public", BY_JOB, "biased"),
+        ("wrong retention", "sum mixed", BY_JOB, "biased"),
         ("wrong retention", "count filter", BY_DISEASE, "biased"),
         ("small stderr", "sum sensitive", PLAIN, "of the variance"),
         ("small stderr", "count k=1", BY_JOB, "cover"),
