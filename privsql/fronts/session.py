@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from privsql.answer.notices import notices_of
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines.embedded import Embedded
 from privsql.engines.memory import Memory
-from privsql.errors import InterfaceError, Notice, ProgrammingError
+from privsql.errors import Error, InterfaceError, Notice, Place, ProgrammingError
 from privsql.fronts.settings import Settings
 from privsql.policy.personal import judge, refusal
 from privsql.policy.personal import notices as personal_notices
@@ -38,13 +38,17 @@ from privsql.sql.plan import (
     Printed,
     described_query,
     empty_query,
+    located,
     place_in,
     public_columns,
     read_parameters,
     typed_query,
     with_mask,
 )
+from privsql.sql.question import check_question
 from udfs.intervals import critical
+
+INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UBIGINT", "UHUGEINT")
 
 
 class Session:
@@ -77,6 +81,10 @@ class Session:
             *((c.name, c.type) for c in manifest.public),
             *((c.name, c.type) for c in manifest.sensitive),
         )
+        self._total = int(
+            self._engine.scan("SELECT sum(privsql_rows) FROM privsql.tuples").column(0)[0].as_py()
+            or 0
+        )
         self.catalog = Catalog(
             manifest.table,
             columns,
@@ -91,12 +99,8 @@ class Session:
             weighted=manifest.weighted,
             multiplicity=manifest.multiplicity,
             grouped=manifest.grouped,
-            rows=manifest.rows,
+            rows=self._total,
             grouping=tuple(c.name for c in manifest.public if c.grouping),
-        )
-        self._total = int(
-            self._engine.scan("SELECT sum(privsql_rows) FROM privsql.tuples").column(0)[0].as_py()
-            or 0
         )
         self._mirror.load(manifest.table, self._engine.scan(empty_query(self.catalog)))
 
@@ -127,7 +131,11 @@ class Session:
 
     def _setting(self, statement: Statement) -> Outcome:
         if statement.kind == "set":
-            self.settings = self.settings.with_option(statement.name, statement.value)
+            try:
+                self.settings = self.settings.with_option(statement.name, statement.value)
+            except ProgrammingError as problem:
+                problem.place = Place(statement.text, 0, len(statement.text))
+                raise
             return Outcome("set", (), pa.table({}))
         short = statement.name.removeprefix("privsql.")
         if not hasattr(Settings(), short):
@@ -150,8 +158,9 @@ class Session:
             raise ProgrammingError("there is no query in this statement")
         tree = statement.tree.copy()
         parameters = read_parameters(tree, given)
+        check_question(tree, statement.source)
         described = self._described(statement, tree, parameters)
-        compiler = Compiler(self.catalog, statement.text)
+        compiler = Compiler(self.catalog, statement.source, self._binds(parameters))
         compiled = compiler.compile(tree)
         prefix = f"privsql_q{next(self._counter)}"
         writer = self._writer(parameters, settings)
@@ -165,11 +174,14 @@ class Session:
                 plans.append(plan)
                 self._load(plan, loaded, settings, compiled)
             table = self._memory.run(*_both(writer.finish(compiled, plans)))
+        except Error as problem:
+            raise located(problem, statement.tree, statement.source) from None
         finally:
             if loaded:
                 self._memory.forget(*loaded)
         outcome = self._outcome(table, compiled, described, settings)
-        return replace(outcome, notices=(*notices, *notices_of(outcome, compiler.counts)))
+        said = (*notices, *outcome.notices, *notices_of(outcome, compiler.counts))
+        return replace(outcome, notices=said)
 
     def _allowed(
         self,
@@ -188,7 +200,7 @@ class Session:
         verdict = judge(scanned, selections, policy, self._total)
         if verdict.any_refused and not plan.block.grouped:
             problem = refusal(verdict, public_columns(plan.block), policy)
-            problem.place = place_in(plan.block, statement.text)
+            problem.place = place_in(plan.block, statement.source)
             raise problem
         notices += personal_notices(verdict, policy)
         if not verdict.any_refused:
@@ -252,17 +264,17 @@ class Session:
         outs = compiled.outs
         visible = table.select(list(range(len(outs))))
         names = [described[i][0] if i < len(described) else out.name for i, out in enumerate(outs)]
-        columns = tuple(
-            ResultColumn(
-                names[i],
-                "DOUBLE"
-                if pa.types.is_floating(visible.schema.field(i).type) and out.estimate
-                else described[i][1],
-                out.estimate,
-            )
-            for i, out in enumerate(outs)
-        )
+        columns = []
+        for i, out in enumerate(outs):
+            floating = pa.types.is_floating(visible.schema.field(i).type)
+            whole = described[i][1]
+            # An exact integer that came out as a DOUBLE went through an estimate somewhere.
+            hidden = floating and not out.estimate and whole in INTEGERS
+            estimate = out.estimate or hidden
+            kind = "DOUBLE" if floating and estimate else whole
+            columns.append(ResultColumn(names[i], kind, estimate))
         bars: dict[int, pa.Table] = {}
+        notices: list[Notice] = []
         at = len(outs)
         for i, out in enumerate(outs):
             if out.estimate:
@@ -270,14 +282,17 @@ class Session:
                     ["stderr", "low", "high", "reliable"]
                 )
                 at += 4
-        estimated = any(out.estimate for out in outs)
+            elif columns[i].estimate:
+                bars[i] = _no_bars(table.num_rows)
+                notices.append(Notice("no-error", f"{names[i]!r} has no error bar: it hides one"))
+        estimated = bool(bars)
         method = "iterative" if settings.estimator == "iterative" else "inversion"
         return Outcome(
             "rows",
-            columns,
+            tuple(columns),
             visible.rename_columns(names),
             bars,
-            (),
+            tuple(notices),
             method if estimated else "exact",
             settings.confidence_level,
             settings.error_bars,
@@ -294,8 +309,9 @@ class Session:
             raise ProgrammingError("there is no query in this statement")
         tree = statement.tree.copy()
         parameters = read_parameters(tree, given)
+        check_question(tree, statement.source)
         described = self._described(statement, tree, parameters)
-        compiler = Compiler(self.catalog, statement.text)
+        compiler = Compiler(self.catalog, statement.source, self._binds(parameters))
         compiled = compiler.compile(tree)
         prefix = f"privsql_q{next(self._counter)}"
         writer = self._writer(parameters, settings)
@@ -313,6 +329,18 @@ class Session:
             estimator=settings.estimator,
             level=settings.confidence_level,
         )
+
+    def _binds(self, parameters: Parameters) -> Callable[[Tree], bool]:
+        """Whether a query binds where there is no published table."""
+
+        def binds(query: Tree) -> bool:
+            try:
+                self._memory.describe(*_both(parameters.bind(query.copy())))
+            except Error:
+                return False
+            return True
+
+        return binds
 
     def _writer(self, parameters: Parameters, settings: Settings) -> PlanWriter:
         return PlanWriter(
@@ -394,6 +422,12 @@ class Session:
         self._closed = True
         for each in (self._engine, self._memory, self._mirror):
             each.close()
+
+
+def _no_bars(rows: int) -> pa.Table:
+    nothing = pa.nulls(rows, pa.float64())
+    unknown = pa.nulls(rows, pa.bool_())
+    return pa.table({"stderr": nothing, "low": nothing, "high": nothing, "reliable": unknown})
 
 
 def _both(printed: Printed) -> tuple[str, Mapping[str, object]]:

@@ -75,13 +75,13 @@ def read_call(node: exp.Expr) -> Call:
         if order.expressions[0].args.get("desc"):
             raise Unsupported("a quantile in descending order", hint="ask for 1 - q instead")
         return Call(name, (inner.this, order.this), condition, False, node)
+    # Whatever sqlglot calls an argument (MAX(x, n) has a "count"), none may be overlooked.
     found: list[exp.Expr] = []
-    for key in ("this", "expression", "quantile"):
-        part = inner.args.get(key)
-        if isinstance(part, exp.Expr):
-            found.append(part)
-    for part in inner.args.get("expressions") or ():
-        found.append(part)
+    for part in inner.args.values():
+        found += [part] if isinstance(part, exp.Expr) else []
+        found += (
+            [each for each in part if isinstance(each, exp.Expr)] if isinstance(part, list) else []
+        )
     distinct = False
     if found and isinstance(found[0], exp.Distinct):
         distinct = True
@@ -98,10 +98,15 @@ def _name(node: exp.Expr) -> str:
 
 def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
     """The sums behind an aggregate, in the order that its formula names them."""
+    if _of_public_rows(call, separator, where) and (
+        call.distinct or call.name not in (*LINEAR, *SPREADS)
+    ):
+        raise sampled(call)
     if call.distinct:
         raise Unsupported(
             f"{call.name.upper()}(DISTINCT ...) with a sensitive column or condition",
-            hint="distinct values cannot be counted among replaced ones; GROUP BY the column instead",
+            hint="distinct values cannot be counted among replaced ones;"
+            " GROUP BY the column instead",
         )
     rows = where
     if call.filter is not None:
@@ -137,6 +142,21 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
     )
 
 
+def _of_public_rows(call: Call, separator: Separator, where: list[Branch]) -> bool:
+    """Whether nothing sensitive is in it: estimated only because rows were sampled."""
+    parts = [*call.arguments, *([call.filter] if call.filter is not None else [])]
+    return all(map(separator.is_public, parts)) and not any(branch.truths for branch in where)
+
+
+def sampled(call: Call) -> Unsupported:
+    """Refuse what a sample of public rows cannot tell; sums take their weights instead."""
+    name = f"{call.name.upper()}({'DISTINCT ' if call.distinct else ''}...)"
+    return Unsupported(
+        f"{name} over rows of which this release keeps a sample",
+        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights",
+    )
+
+
 def _squares(branches: list[Branch]) -> list[Branch]:
     return [times([branch], [branch])[0] for branch in branches]
 
@@ -165,9 +185,9 @@ def formula(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
     """
     if name in ("count", "count_if"):
         # DuckDB's COUNT_IF of nothing is NULL, as it is a sum.
-        return Formula(b(0) if name == "count" else _unless_zero(b(1), b(0)), b(0))
+        return Formula(b(0) if name == "count" else unless_zero(b(1), b(0)), b(0))
     if name == "sum":
-        return Formula(_unless_zero(b(1), b(0)), b(0))
+        return Formula(unless_zero(b(1), b(0)), b(0))
     if name == "avg":
         return Formula(_over(b(0), b(1)), _over(b(0), b(1)))
     if name in ("covar_pop", "covar_samp", "corr"):
@@ -206,7 +226,7 @@ def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
     if name == "covar_samp":
         return Formula(_bessel(value, n), _bessel(smooth, n), (means, spreads))
     if name == "covar_pop":
-        return Formula(_unless_zero(n, value), smooth, (means, spreads))
+        return Formula(unless_zero(n, value), smooth, (means, spreads))
     honest = [
         _positive(
             exp.Add(this=part, expression=_covariance(m, m, n, v(i, i), v(i, 3), v(i, 3), v(3, 3))),
@@ -262,7 +282,7 @@ def _over(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
     return _paren(exp.Div(this=wrapped(top), expression=below, typed=False, safe=False))
 
 
-def _unless_zero(n: exp.Expr, value: exp.Expr) -> exp.Expr:
+def unless_zero(n: exp.Expr, value: exp.Expr) -> exp.Expr:
     """NULL where nothing was counted, as SQL's SUM of nothing."""
     when = exp.If(this=exp.NEQ(this=n.copy(), expression=number(0)), true=value.copy())
     return exp.Case(ifs=[when])

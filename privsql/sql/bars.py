@@ -118,9 +118,7 @@ def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
     return Bars(stderr, first, second, own.field("reliable"))
 
 
-def variance_of(
-    node: exp.Expr, estimates: list[str], covariance: Covariance
-) -> exp.Expr | None:
+def variance_of(node: exp.Expr, estimates: list[str], covariance: Covariance) -> exp.Expr | None:
     """Variance of an expression by the delta method, or None where there is none."""
     try:
         slopes = {name: derivative(node, by(name)) for name in estimates if depends(node, name)}

@@ -88,14 +88,14 @@ class Builder:
     """Takes one SELECT apart."""
 
     def __init__(
-        self, catalog: Catalog, rows: Rows, text: str, kind: Callable[[exp.Expr], str]
+        self, catalog: Catalog, rows: Rows, text: str, public: Callable[[exp.Expr], bool]
     ) -> None:
         self._catalog = catalog
         self._rows = rows
         self._text = text
         self._joins = self._join_roles()
         self._separator = Separator(self.sensitive, self._has_public)
-        self._refusing = Refusing(catalog, text, kind)
+        self._refusing = Refusing(catalog, text, public)
         self._bases: list[Base] = []
 
     # -- roles ------------------------------------------------------------------------
@@ -146,6 +146,9 @@ class Builder:
         keys, sets, grouped = read_grouping(select, projections, aliases, self._rows, self._text)
         for node in (*where, *keys, *(ours for join in self._rows.joins for ours, _ in join.on)):
             self._refusing.nodes(node)
+        for join in self._rows.joins:
+            if not isinstance(join.table, exp.Table):
+                self._refusing.query(join.table)
         for join in self._rows.joins:
             if self._joins[join.alias] and join.kind == "INNER":
                 where.append(exp.Not(this=exp.Is(this=join.on[0][1].copy(), expression=exp.Null())))
@@ -217,15 +220,11 @@ class Builder:
         involved = below | self.sensitive(call.node)
         if not involved and not self._catalog.weighted:
             return Aggregate(call, "exact")
-        if call.name in ("min", "max", "any_value") and not below and not keys and not guards:
-            used = self.sensitive(call.arguments[0]) if call.arguments else frozenset()
-            if (
-                call.name != "any_value"
-                and call.filter is None
-                and len(used) == 1
-                and not self._has_public(call.arguments[0])
-            ):
-                return Aggregate(call, "domain", ordered=call.arguments[0])
+        alone = not below and not keys and not guards and call.filter is None
+        if call.name in ("min", "max") and alone and len(call.arguments) == 1:
+            (argument,) = call.arguments
+            if len(self.sensitive(argument)) == 1 and not self._has_public(argument):
+                return Aggregate(call, "domain", ordered=argument)
         try:
             if call.name in (*aggregates.ORDERED, "mode"):
                 return self._distribution(call, where, known)

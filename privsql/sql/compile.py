@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from privsql.sql.block import Builder
 from privsql.sql.calculus import depends
+from privsql.sql.catalog import UnknownName
 from privsql.sql.compiled import (
     MOST_PAIRED,
     Compiled,
@@ -31,13 +32,13 @@ from privsql.sql.compiled import (
     our_function,
 )
 from privsql.sql.outer import Outer
-from privsql.sql.refusing import VOLATILE
+from privsql.sql.question import check_question
 from privsql.sql.tree import (
     Unsupported,
     bare,
     column,
     columns_of,
-    name_of,
+    derived,
     named,
     place_of,
 )
@@ -50,17 +51,7 @@ class Compiler(Outer):
 
     def compile(self, tree: exp.Expr) -> Compiled:
         """Rewrite the query and show the error bars of its estimates as last columns."""
-        for node in tree.walk():
-            if name_of(node) in VOLATILE:
-                raise Unsupported(
-                    f"the volatile function {name_of(node)}()",
-                    hint="an answer must not change when it is asked again",
-                    place=place_of(node, self._text),
-                )
-        if not isinstance(tree, exp.Query):
-            raise Unsupported(
-                f"{tree.key.upper()} is not a question", hint="privsql answers SELECT"
-            )
+        check_question(tree, self._text)
         # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
         self._outermost = tree
         made = self._query(tree)
@@ -88,6 +79,13 @@ class Compiler(Outer):
     # -- queries ----------------------------------------------------------------------
 
     def _query(self, node: exp.Expr) -> Compiled:
+        clauses = ("order", "limit", "offset")
+        if isinstance(node, exp.Subquery) and any(node.args.get(c) for c in clauses):
+            # (SELECT ...) ORDER BY n LIMIT 1: the clauses belong to a SELECT around it.
+            around = exp.Select(expressions=[exp.Star()]).from_(derived(node.this, "inner_query"))
+            for clause in clauses:
+                around.set(clause, node.args.get(clause))
+            return self._query(around)
         if isinstance(node, exp.Subquery):
             made = self._query(node.this)
             outer = node.copy()
@@ -97,13 +95,25 @@ class Compiler(Outer):
         if with_ is None:
             return self._body(node)
         if with_.args.get("recursive"):
-            raise Unsupported("a recursive CTE", hint="write the query without RECURSIVE")
+            raise Unsupported(
+                "a recursive CTE",
+                hint="write the query without RECURSIVE",
+                place=place_of(with_, self._text),
+            )
         self._ctes.append({})
         kept = []
         for cte in with_.expressions:
-            self._ctes[-1][cte.alias.casefold()] = cte.this
-            if self._sources.kind(cte.this) == "rows":
+            if self._catalog.is_published(cte.alias):
+                raise Unsupported(
+                    "a CTE with the name of the published table",
+                    hint="give it another name",
+                    place=place_of(cte.args["alias"], self._text),
+                )
+            query = _with_names(cte)
+            self._ctes[-1][cte.alias.casefold()] = query
+            if self._sources.kind(query) == "rows":
                 continue
+            cte.set("this", query)
             made = self._query(cte.this)
             made = self._renamed(made, cte)
             self._compiled[id(cte.this)] = made
@@ -125,7 +135,7 @@ class Compiler(Outer):
     def _body(self, node: exp.Expr) -> Compiled:
         try:
             return self._any_body(node)
-        except Unsupported as problem:
+        except (Unsupported, UnknownName) as problem:
             # Whoever refused may not have known where it stood: here is where it was asked.
             if problem.place is None:
                 problem.place = place_of(node, self._text)
@@ -134,6 +144,10 @@ class Compiler(Outer):
             raise
 
     def _any_body(self, node: exp.Expr) -> Compiled:
+        for clause in ("limit", "offset"):
+            part = node.args.get(clause)
+            if isinstance(part, exp.Expr) and part.find(exp.Query) is not None:
+                raise Unsupported(f"a sub-query in {clause.upper()}", hint="write the number")
         if isinstance(node, exp.Subquery):
             return self._query(node)
         if isinstance(node, exp.SetOperation):
@@ -175,7 +189,7 @@ class Compiler(Outer):
 
     def _leaf(self, select: exp.Select) -> Compiled:
         rows = self._sources.rows(select)
-        leaf = Builder(self._catalog, rows, self._text, self._sources.kind).build(select)
+        leaf = Builder(self._catalog, rows, self._text, self._is_public_query).build(select)
         number = len(self.parts)
         part = Part(leaf)
         self.parts.append(part)
@@ -200,7 +214,11 @@ class Compiler(Outer):
                 filtered = tree.args.get("where") is not None
                 definition = self._with_totals(inner, part, filtered, lambda node: node)
             outs.append(Out(name, bool(used) or deep, definition, number))
+            if isinstance(definition, exp.Column) and self._is_mode(part, definition):
+                self._lost(f"{name!r}")
         self._note_picking(tree, select, outs, uncertain)
+        self._note_selected(tree.args.get("where"), uncertain)
+        self._note_sampled(part)
         tree.set("expressions", projections)
         hidden: list[str] = []
         known = part.estimates()
@@ -236,6 +254,15 @@ class Compiler(Outer):
                     if not each.table:
                         each.set("table", exp.to_identifier(block_name(number)))
         return Compiled(tree, outs, hidden)
+
+    @staticmethod
+    def _is_mode(part: Part, node: exp.Column) -> bool:
+        at = node.name[1:]
+        return at.isdigit() and part.leaf.block.aggregates[int(at)].kind == "mode"
+
+    def _note_sampled(self, part: Part) -> None:
+        if self._catalog.weighted and not part.leaf.block.aggregates:
+            self._notice("sampled", "the rows are a sample: values that few have may be missing")
 
     def _note_picking(
         self, tree: exp.Select, select: exp.Select, outs: list[Out], uncertain: list[str]
@@ -296,3 +323,20 @@ class Compiler(Outer):
     # -- outer queries ----------------------------------------------------------------
 
     # -- error bars as columns --------------------------------------------------------
+
+
+def _with_names(cte: exp.Expr) -> exp.Expr:
+    """The query of a CTE under the names that ``WITH c(a, b) AS`` gives its columns."""
+    alias = cte.args["alias"]
+    query: exp.Expr = cte.this
+    if not alias.columns or not isinstance(query, exp.Select):
+        return query
+    made = query.copy()
+    if len(alias.columns) > len(made.expressions) or any(p.is_star for p in made.expressions):
+        raise Unsupported("column names after a CTE that selects a star", hint="list its columns")
+    for i, name in enumerate(alias.columns):
+        old = made.expressions[i]
+        plain = old.this if isinstance(old, exp.Alias) else old
+        old.replace(named(plain.copy(), name.name))
+    alias.set("columns", None)
+    return made

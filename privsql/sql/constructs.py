@@ -125,7 +125,7 @@ IN over a public table -> answered
     = 'virus')
 a condition that no value satisfies -> answered: 0 without error
     SELECT COUNT(*) FROM patients WHERE disease = 'measles'
-method calls -> answered
+method calls -> refused unsupported: write upper(disease)
     SELECT COUNT(*) FROM patients WHERE disease.upper() = 'FLU'
 a sensitive column compared with an estimate -> refused unsupported
     SELECT COUNT(*) FROM patients WHERE age > (SELECT AVG(age) FROM patients)
@@ -267,7 +267,7 @@ CTE of rows -> answered
 CTE of rows with column names -> answered
     WITH sick(what) AS (SELECT disease FROM patients) SELECT COUNT(*) FROM sick WHERE what =
     'flu'
-CTE with the table's own name -> answered
+CTE with the table's own name -> refused unsupported: give it another name
     WITH patients AS (SELECT * FROM main.patients WHERE job = 'eng') SELECT COUNT(*) FROM
     patients WHERE disease = 'flu'
 sub-select that filters or projects -> answered
@@ -361,7 +361,7 @@ a CTE in a condition's sub-query -> refused unsupported
 LATERAL -> refused unsupported
     SELECT COUNT(*) FROM patients, LATERAL (SELECT patients.disease AS x) AS l WHERE l.x =
     'flu'
-a sub-query that depends on rows around it -> refused unsupported
+a sub-query that depends on rows around it -> refused unknown-name
     SELECT class, (SELECT COUNT(*) FROM patients WHERE patients.disease = illness.disease)
     FROM illness
 recursive CTE -> refused unsupported

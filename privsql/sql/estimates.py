@@ -10,11 +10,12 @@ intervals            s<i> standard error, l<i> and u<i> ends, ok<i> whether reli
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.sql.aggregates import Formula, formula
+from privsql.sql.aggregates import SPREADS, Formula, formula, unless_zero
 from privsql.sql.block import Aggregate, Block
 from privsql.sql.calculus import Slope, add, derivative, is_zero, moves, multiply
 from privsql.sql.catalog import PUBLISHED
@@ -78,7 +79,13 @@ class Estimates:
             low, high = sorted((aggregate.bases[one], aggregate.bases[two]))
             return column(f"v{low}_{high}")
 
-        return formula(aggregate.call.name, lambda n: column(f"b{aggregate.bases[n]}"), v, f"t{i}")
+        made = formula(aggregate.call.name, lambda n: column(f"b{aggregate.bases[n]}"), v, f"t{i}")
+        sure = isinstance(self._certain, exp.Boolean) and bool(self._certain.this)
+        if self._iterative and not sure and aggregate.call.name in ("sum", "count_if"):
+            # That no row is the likeliest does not make SUM the NULL of no rows.
+            value = unless_zero(column("n"), column(f"b{aggregate.bases[0]}"))
+            made = replace(made, value=value)
+        return made
 
     def write(self, name: Callable[[str], str], n: int, chosen: Sequence[int]) -> exp.Select:
         """The table of one grouping set."""
@@ -104,6 +111,10 @@ class Estimates:
         for i, j in self._pairs:
             known = i in slopes and j in slopes
             node = self._covariance(slopes[i], slopes[j], i, j) if known else exp.Null()
+            if any(self._block.aggregates[a].call.name in SPREADS for a in (i, j)):
+                # The slope of a root of something below zero is no number, and no error.
+                nan = cast(exp.Literal.string("nan"), "DOUBLE")
+                node = exp.Nullif(this=cast(node, "DOUBLE"), expression=nan)
             choose(query, named(cast(node, "DOUBLE"), f"c{i}_{j}"))
         for i, j in self._totals:
             whole: exp.Expr = exp.Null()
@@ -269,30 +280,37 @@ class Estimates:
         scored = self._score(i, aggregate)
         if scored is not None:
             return spread, *scored
+        # The likelihood's interval is the inversion's, cut to what is possible.
+        base = "j" if self._iterative else "b"
         if aggregate.call.name == "avg":
             one, two = aggregate.bases
             low, high = sorted((one, two))
+            names = f"{base}{one}", f"{base}{two}", f"v{one}_{one}", f"v{low}_{high}"
             struct = call(
                 "privsql_fieller_interval",
-                *map(
-                    column,
-                    (f"b{one}", f"b{two}", f"v{one}_{one}", f"v{low}_{high}", f"v{two}_{two}"),
-                ),
+                *map(column, (*names, f"v{two}_{two}")),
                 rows,
                 column("z"),
             )
-            return spread, *(field(struct, part) for part in ("low", "high", "reliable"))
-        low_end, high_end, good = wald(value, spread, rows)
+            ends = self._cut(i, aggregate, field(struct, "low"), field(struct, "high"))
+            return spread, *ends, field(struct, "reliable")
+        simple = aggregate.call.name in ("count", "count_if", "sum")
+        middle = column(f"{base}{aggregate.bases[0]}") if simple and self._iterative else value
+        low_end, high_end, good = wald(middle, spread, rows)
         return spread, *self._cut(i, aggregate, low_end, high_end), good
 
     def _cut(
         self, i: int, aggregate: Aggregate, low: exp.Expr, high: exp.Expr
     ) -> tuple[exp.Expr, ...]:
         """The likelihood's estimate lies in the possible range, and so does its interval."""
-        if not self._iterative or aggregate.call.name not in ("count", "count_if"):
+        if not self._iterative:
             return low, high
-        rows = cast(column("n"), "DOUBLE")
-        struct = call("privsql_constrain", column(f"a{i}"), low, high, number(0.0), rows)
+        floor: exp.Expr = cast(exp.Literal.string("-infinity"), "DOUBLE")
+        ceiling: exp.Expr = cast(exp.Literal.string("infinity"), "DOUBLE")
+        if aggregate.call.name in ("count", "count_if", "sum"):
+            k = aggregate.bases[0]
+            floor, ceiling = column(f"lo{k}"), column(f"hi{k}")
+        struct = call("privsql_constrain", column(f"a{i}"), low, high, floor, ceiling)
         return field(struct, "low"), field(struct, "high")
 
     def _score(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...] | None:

@@ -40,11 +40,13 @@ def read_grouping(
                 place=place_of(select.expressions[0], text) if select.expressions else None,
             )
         for projection in projections:
+            if projection.find(exp.Window):
+                raise Unsupported("a window function over published rows", hint="use GROUP BY")
             add(projection)
         return list(keys.values()), (tuple(range(len(keys))),), True
     if group.args.get("all") or group.args.get("totals"):
         for projection in projections:
-            if not has_aggregate(projection):
+            if not has_aggregate(projection) and not projection.find(exp.Window):
                 add(projection)
         return list(keys.values()), (tuple(range(len(keys))),), bool(keys)
 

@@ -27,8 +27,8 @@ An answer may be called unreliable that states would call reliable, never the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from math import comb, prod
@@ -261,8 +261,10 @@ class Columns:
             for n, text in enumerate(atoms):
                 place = column(f"x{i}_{n}")
                 written[text] = place
-                true = exp.Is(this=wrapped(atoms[text].copy()), expression=exp.Boolean(this=True))
-                written[sql(true)] = exp.Is(this=place.copy(), expression=true.expression.copy())
+                # What was asked for may have IS TRUE around it.
+                bare_text = text if wrapped(atoms[text]) is atoms[text] else f"({text})"
+                true = exp.Is(this=place.copy(), expression=exp.Boolean(this=True))
+                written[f"{bare_text} IS TRUE"] = true
                 shown[f"x{i}_{n}"] = self._found[text].take(cells.first.tolist())
             masses = cells.sizes / cells.size
             if isinstance(sensitive.channel, Replace):
@@ -291,9 +293,9 @@ class MomentScan(StateScan):
         super().__init__(catalog, block, states)
         self._columns = columns
         self._rowwise: dict[str, exp.Expr] = {}
-        self._texts: dict[str, str] = {}
         self._places: dict[tuple[str, bytes], str] = {}
         self._subsets: dict[frozenset[str], str] = {}
+        self._pairs: dict[frozenset[str], frozenset[str]] = {}
         self._weights: dict[tuple[Any, ...], str | None] = {}
         self._added: dict[tuple[Any, ...], str] = {}
 
@@ -306,18 +308,14 @@ class MomentScan(StateScan):
 
     def _row(self, node: exp.Expr, letter: str) -> str:
         """Name something that is computed for each row."""
-        text = sql(node)
-        if text not in self._texts:
-            self._texts[text] = f"{letter}{len(self._rowwise)}"
-            self._rowwise[self._texts[text]] = node
-        return self._texts[text]
+        name = f"{letter}{len(self._rowwise)}"
+        self._rowwise[name] = node
+        return name
 
     def _total(self, node: exp.Expr) -> str:
-        text = sql(node)
-        if text not in self._named:
-            self._named[text] = f"s{len(self._named)}"
-            self.sums[self._named[text]] = node
-        return self._named[text]
+        name = f"s{len(self.sums)}"
+        self.sums[name] = node
+        return name
 
     def _condition(self, part: Part) -> exp.Expr | None:
         """Its truths as SQL, without those that hold for all values."""
@@ -339,11 +337,36 @@ class MomentScan(StateScan):
     def together(self, names: frozenset[str]) -> str:
         """Count the rows in which conditions are all true."""
         if names not in self._subsets:
-            # In the order of their numbers, so that DuckDB finds what they have in common.
-            truths = every(column(name) for name in sorted(names, key=lambda x: int(x[1:])))
-            node = cast(call("count_if", truths or exp.Boolean(this=True)), "BIGINT")
+            self._both(names)
+            node = cast(call("count_if", column(_joined(names))), "BIGINT")
             self._subsets[names] = self._total(node)
         return self._subsets[names]
+
+    def _both(self, names: frozenset[str]) -> None:
+        """All conditions together, as one more condition and all of the others."""
+        if len(names) > 1 and names not in self._pairs:
+            rest = names - {max(names, key=_place)}
+            self._both(rest)
+            self._pairs[names] = rest
+
+    def write(self) -> exp.Select:
+        """The scan as a tree.
+
+        Conjunctions grow by one condition a sub-select: DuckDB would not find what
+        ``a AND b AND c`` and ``a AND b`` have in common.
+        """
+        made = super().write()
+        source: exp.Expr = made.args["from_"].this
+        for size in range(2, 1 + max(map(len, self._pairs), default=1)):
+            level = exp.Select(expressions=[exp.Star()])
+            for names, rest in self._pairs.items():
+                if len(names) == size:
+                    (more,) = names - rest
+                    both = exp.And(this=column(_joined(rest)), expression=column(more))
+                    choose(level, named(both, _joined(names)))
+            source = derived(level.from_(source, copy=False), "rows")
+        made.set("from_", exp.From(this=source))
+        return made
 
     def _weight(self, part: Part, inverted: bool) -> exp.Expr:
         """``g - c``, or g itself; division by p is left for later."""
@@ -400,9 +423,19 @@ class MomentScan(StateScan):
 
     def largest(self, half: str) -> str:
         """Name the largest ``W^2 v^2`` of a row."""
-        terms = [column("w")] * 2 if self._catalog.weighted else []
-        terms += [column(half)] * 2 if half else []
-        return self._total(exp.Max(this=_product(terms)))
+        if ("most", half) not in self._added:
+            terms = [column("w")] * 2 if self._catalog.weighted else []
+            terms += [column(half)] * 2 if half else []
+            self._added["most", half] = self._total(exp.Max(this=_product(terms)))
+        return self._added["most", half]
+
+
+def _place(name: str) -> int:
+    return int(name[1:])
+
+
+def _joined(names: frozenset[str]) -> str:
+    return "_".join(sorted(names, key=_place))
 
 
 def _product(terms: Sequence[exp.Expr]) -> exp.Expr:
@@ -582,8 +615,8 @@ class Moments:
             if self._products[t].parts
         }
         sums = len(weights) + len(squares)
-        each = 16.0 if self._block.keys else 7.5
-        return each * len(needed) <= 12 * sum(weights.values()) + 27 * sums
+        each = 16.0 if self._block.keys else 7.0
+        return each * len(needed) <= 12 * sum(weights.values()) + 30 * sums
 
     # Sums over rows, as SQL over the scan's columns (DOUBLEs in the sub-select "d").
 
@@ -609,51 +642,72 @@ class Moments:
                 names.append(self._scan.together(chosen) if chosen else self._rows)
                 weights.append(weight)
         if len(names) <= 1:
-            return multiply(number(weights[0]), column(names[0])) if names else number(0)
-        return dot(_list(map(column, names)), _list(map(exp.Literal.number, map(repr, weights))))
+            return _scaled(weights[0], column(names[0])) if names else number(0)
+        counts = exp.Array(expressions=[column(name) for name in names])
+        return dot(counts, exp.Array(expressions=[_float(weight) for weight in weights]))
+
+    def _named(self, kind: str, key: object, make: Callable[[], exp.Expr]) -> exp.Expr:
+        """A sum over rows as a column, so that it is written once."""
+        if (kind, key) not in self._totals:
+            self._totals[kind, key] = f"t{len(self._totals)}", make()
+        return column(self._totals[kind, key][0])
 
     def _scale(self, product: Product) -> float:
         return product.constant / prod(self._columns.retention(p.column) for p in product.parts)
 
     def _first(self, product: Product) -> exp.Expr:
         """``sum m W G``."""
-        if self._counted:
-            return self._linear(self._form(product))
-        name = self._scan.added([self._scan.weight(product)], 1)
-        return multiply(number(self._scale(product)), column(name))
+
+        def make() -> exp.Expr:
+            if self._counted:
+                return self._linear(self._form(product))
+            name = self._scan.added([self._scan.weight(product)], 1)
+            return _scaled(self._scale(product), column(name))
+
+        return self._named("first", (product.constant, product.key), make)
 
     def _seen(self, product: Product) -> exp.Expr:
         """``sum m W g`` over published rows."""
         if self._counted:
             return self._linear(self._form(product, inverted=False))
         name = self._scan.added([self._scan.weight(product, inverted=False)], 1)
-        return multiply(number(product.constant), column(name))
+        return _scaled(product.constant, column(name))
 
     def _second(self, one: Product, two: Product) -> exp.Expr:
         """``sum m W^2 G G'``."""
-        if self._counted:
-            return self._linear(_multiplied(self._form(one), self._form(two)))
-        names = [self._scan.weight(one), self._scan.weight(two)]
-        scale = self._scale(one) * self._scale(two)
-        return multiply(number(scale), column(self._scan.added(sorted(names, key=str), 2)))
+
+        def make() -> exp.Expr:
+            if self._counted:
+                return self._linear(_multiplied(self._form(one), self._form(two)))
+            names = [self._scan.weight(one), self._scan.weight(two)]
+            scale = self._scale(one) * self._scale(two)
+            return _scaled(scale, column(self._scan.added(sorted(names, key=str), 2)))
+
+        keys = sorted([(one.constant, one.key), (two.constant, two.key)])
+        return self._named("second", tuple(keys), make)
 
     def _expected(self, t: int, u: int) -> exp.Expr:
         """``sum m W H``: the inverted product of two pieces."""
         product = self._squares[t, u]
-        if not self._counted:
+        if not self._counted or t == u:
             return self._first(product)
-        # On one column both conditions together are a third one, with a mass of its own.
-        made: Form = {frozenset(): product.constant}
-        sides = [{p.column: p for p in self._products[i].parts} for i in (t, u)]
-        for part in product.parts:
-            own = [side[part.column] for side in sides if part.column in side]
-            made = _multiplied(made, self._factor(part, own))
-        return self._linear(made)
+
+        def make() -> exp.Expr:
+            # On one column both conditions together are a third, with a mass of its own.
+            made: Form = {frozenset(): product.constant}
+            sides = [{p.column: p for p in self._products[i].parts} for i in (t, u)]
+            for part in product.parts:
+                own = [side[part.column] for side in sides if part.column in side]
+                made = _multiplied(made, self._factor(part, own))
+            return self._linear(made)
+
+        return self._named("expected", (t, u), make)
 
     # -- steps ------------------------------------------------------------------------------
 
     def steps(self, prefix: str) -> tuple[Step, ...]:
         """The reconstruction; it names the sums that the scan must bring."""
+        self._totals: dict[tuple[str, object], tuple[str, exp.Expr]] = {}
         bases = self._bases(prefix)
         everyone = not (self._block.guards or self._block.keys or self._block.rows.joins)
         sure = frozenset(
@@ -683,46 +737,45 @@ class Moments:
     def _bases(self, prefix: str) -> exp.Select:
         keys = [f"k{i}" for i in range(len(self._block.keys))]
         kept = [*keys, "n", *(f"e{i}" for i in range(len(self._scan.exact)))]
-        sums: list[exp.Expr] = []
+        sums: list[exp.Alias] = []
+        seen: list[exp.Alias] = []
         for k, pieces in enumerate(self._base):
-            made, seen = number(0), number(0)
+            made, shown = number(0), number(0)
             for t in pieces:
                 made = add(made, self._first(self._products[t]))
                 if self._wants_seen:
-                    seen = add(seen, self._seen(self._products[t]))
-            shown = seen if self._wants_seen else exp.Null()
-            sums += [named(_double(made), f"b{k}"), named(_double(shown), f"r{k}")]
+                    shown = add(shown, self._seen(self._products[t]))
+            sums.append(named(_double(made), f"b{k}"))
+            seen.append(named(_double(shown if self._wants_seen else exp.Null()), f"r{k}"))
         for k, other in self._needed:
             sums.append(named(_double(self._covariance(k, other)), f"v{k}_{other}"))
         if self._states.masses is not None:
             for t, product in enumerate(self._products):
-                sums.append(named(number(self._mass(product)), f"m{t}"))
+                seen.append(named(_float(self._mass(product)), f"m{t}"))
         bounds = [self._bound(t) for t in range(len(self._pieces))]
-        names = [node.alias for node in sums]
-        for t, bound in enumerate(bounds):
-            sums += [named(node, f"{name}_{t}") for name, node in bound.means.items()]
         # All sums of the scan are named by now.
-        first = exp.Select(expressions=[column(name) for name in keys])
-        exacts = [f"e{i}" for i in range(len(self._scan.exact))]
+        first = exp.Select(expressions=[*map(column, keys)])
         choose(first, named(cast(or_zero(column(self._rows)), "BIGINT"), "n"))
-        choose(first, *map(column, exacts))
+        choose(first, *map(column, kept[len(keys) + 1 :]))
         for name in self._scan.sums:
-            choose(first, named(or_zero(cast(column(name), "DOUBLE")), name))
+            zeroed = exp.Coalesce(this=column(name), expressions=[_float(0.0)])
+            choose(first, named(zeroed, name))
         first.from_(table(f"{prefix}_scan"), copy=False)
-        second = exp.Select(expressions=[*map(column, kept), *sums])
+        second = exp.Select(expressions=[*map(column, kept), *seen])
+        choose(second, *(named(node, name) for name, node in self._totals.values()))
+        for t, bound in enumerate(bounds):
+            choose(second, *bound.taken(t))
         second.from_(derived(first, "d"), copy=False)
-        third = exp.Select(expressions=[exp.Star()])
-        centred = [(f"centre_{t}", f"second_{t}") for t, b in enumerate(bounds) if b.parts]
-        if centred:
-            for t, bound in enumerate(bounds):
-                if bound.parts:
-                    choose(third, *bound.centred(t))
-            third.from_(derived(second, "sums"), copy=False)
-            second = third
+        shown_names = [node.alias for node in seen]
+        third = exp.Select(expressions=[*map(column, (*kept, *shown_names)), *sums])
+        for t, bound in enumerate(bounds):
+            choose(third, *bound.centred(t))
+        third.from_(derived(second, "sums"), copy=False)
+        names = [*shown_names, *(node.alias for node in sums)]
         last = exp.Select(expressions=[*map(column, (*kept, *names))])
         for t, bound in enumerate(bounds):
             choose(last, *bound.weights(t))
-        return last.from_(derived(second, "centred"), copy=False)
+        return last.from_(derived(third, "centred"), copy=False)
 
     @property
     def _wants_seen(self) -> bool:
@@ -758,7 +811,7 @@ class Moments:
     def _bound(self, t: int) -> Bound:
         product, half = self._products[t], self._halves[t]
         if not product.parts:
-            return Bound((), {}, False)
+            return Bound()
         plain = Product(product.constant, (), product.parts)
         low, high = product.constant, product.constant
         floor = [product.constant**i for i in range(5)]
@@ -779,100 +832,93 @@ class Moments:
             count = [cells * x for x in count]
         even = not self._catalog.weighted and (not half or self._scan.indicator(half))
         # The measure under which rows count: m W^2 v^2.
+        taken: dict[str, exp.Expr] = {}
         if even:
-            rows: exp.Expr = column(self._scan.added([half or None], 1))
-            means = {"rows": rows, "first": self._first(product)}
-            means["square"] = self._second(product, product)
+            taken["rows"] = column(self._scan.added([half or None], 1))
+            first, square = self._first(product), self._second(product, product)
         else:
             own_half = [half, half] if half else []
-            fourth = own_half + own_half
-            weight, squared = self._scan.weight(plain), self._scale(plain)
-            means = {
-                "rows": column(self._scan.added(own_half, 2)),
-                "first": multiply(
-                    number(squared), column(self._scan.added([*own_half, weight], 2))
-                ),
-                "square": multiply(
-                    number(squared**2), column(self._scan.added([*own_half, weight, weight], 2))
-                ),
-                "fourths": column(self._scan.added(fourth, 4)),
-                "most": column(self._scan.largest(half)),
-            }
-        ends_ = (low, high)
-        return Bound(ends_, {k: _double(v) for k, v in means.items()}, even, floor, count)
+            weight, scale = self._scan.weight(plain), self._scale(plain)
+            one = self._scan.added([*own_half, weight], 2)
+            two = self._scan.added([*own_half, weight, weight], 2)
+            taken["rows"] = column(self._scan.added(own_half, 2))
+            taken["first"] = _scaled(scale, column(one))
+            taken["square"] = _scaled(scale**2, column(two))
+            taken["fourths"] = column(self._scan.added([*own_half, *own_half], 4))
+            taken["most"] = column(self._scan.largest(half))
+            first, square = column(f"first_{t}"), column(f"square_{t}")
+        return Bound((low, high), taken, first, square, floor, count)
 
 
 @dataclass(frozen=True)
 class Bound:
     """Bounds of the two sums that effective rows are made of, as SQL in three levels."""
 
-    parts: tuple[float, ...]  # least and largest K; none where the piece is known
-    means: dict[str, exp.Expr]  # rows, first, square; fourths and most where rows differ
-    even: bool  # every row counts 0 or 1
+    ends: tuple[float, ...] = ()  # least and largest K; none where the piece is known
+    sums: Mapping[str, exp.Expr] = field(default_factory=dict)  # over rows, by name
+    first: exp.Expr = field(default_factory=exp.Null)  # sum of K over rows
+    square: exp.Expr = field(default_factory=exp.Null)  # sum of K^2 over rows
     floor: Sequence[float] = ()  # sums over states of floor * K^i
     count: Sequence[float] = ()  # sums over states of K^i
 
+    def taken(self, t: int) -> list[exp.Expr]:
+        """What is wanted of the scan."""
+        return [named(node, f"{name}_{t}") for name, node in self.sums.items()]
+
     def centred(self, t: int) -> list[exp.Expr]:
-        """The mean of K, and what is left of its square."""
-        rows, first, square = (column(f"{name}_{t}") for name in ("rows", "first", "square"))
-        mean = exp.Coalesce(this=_over(first, rows), expressions=[number(0.0)])
-        left = exp.Sub(
-            this=square,
-            expression=exp.Coalesce(
-                this=_over(exp.Paren(this=exp.Mul(this=first, expression=first)), rows),
-                expressions=[number(0.0)],
-            ),
-        )
-        second = exp.Greatest(this=left, expressions=[number(0.0)])
-        return [named(mean, f"centre_{t}"), named(second, f"second_{t}")]
+        """The mean of K, what is left of its square, and the farthest that K is from it."""
+        if not self.ends:
+            return []
+        rows = exp.Nullif(this=column(f"rows_{t}"), expression=number(0))
+        mean = or_zero(exp.Div(this=self.first, expression=rows, typed=False, safe=False))
+        known = exp.Mul(this=self.first, expression=wrapped(mean))
+        second = call("greatest", exp.Sub(this=self.square, expression=known), _float(0.0))
+        carried = [column(f"{name}_{t}") for name in self.sums if name not in ("first", "square")]
+        return [*carried, named(mean, f"centre_{t}"), named(second, f"second_{t}")]
 
     def weights(self, t: int) -> list[exp.Expr]:
         """``ws`` and ``wf``."""
-        if not self.parts:
-            return [named(number(0.0), f"ws{t}"), named(number(0.0), f"wf{t}")]
-        second, mean = column(f"second_{t}"), column(f"centre_{t}")
-        low, high = self.parts
-        reach = exp.Greatest(
-            this=exp.Sub(this=number(high), expression=mean),
-            expressions=[exp.Sub(this=mean, expression=number(low))],
-        )
-        most = exp.Mul(this=exp.Mul(this=reach, expression=reach), expression=second)
-        rows = column(f"rows_{t}")
+        if not self.ends:
+            return [named(_float(0.0), f"ws{t}"), named(_float(0.0), f"wf{t}")]
+        second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
+        low, high = (_float(end) for end in self.ends)
+        away = exp.Sub(this=high, expression=mean), exp.Sub(this=mean, expression=low)
+        reach = call("power", call("greatest", *away), number(2))
+        fourths, most, heavy = rows, None, None
+        if "fourths" in self.sums:
+            fourths, most = column(f"fourths_{t}"), column(f"most_{t}")
+            below = exp.Nullif(this=rows, expression=number(0))
+            heavy = or_zero(exp.Div(this=fourths, expression=below, typed=False, safe=False))
+        top = multiply(reach, second)
         floor, count = _fourth(self.floor, mean), _fourth(self.count, mean)
-        if self.even:
-            some = exp.Case(
-                ifs=[exp.If(this=exp.GT(this=rows, expression=number(0)), true=count)],
-                default=number(0.0),
-            )
-            fourth = add(add(most, multiply(rows, floor)), some)
-        else:
-            fourths = column(f"fourths_{t}")
-            heavy = exp.Coalesce(this=_over(fourths, rows), expressions=[number(0.0)])
-            top = multiply(column(f"most_{t}"), most)
-            square = exp.Mul(this=exp.Mul(this=heavy, expression=heavy), expression=wrapped(count))
-            fourth = add(add(top, multiply(fourths, floor)), square)
+        if most is not None and heavy is not None:
+            top = multiply(most, top)
+            count = multiply(call("power", heavy, number(2)), count)
+        fourth = add(add(top, multiply(fourths, floor)), count)
         return [named(second, f"ws{t}"), named(fourth, f"wf{t}")]
 
 
 def _fourth(moments: Sequence[float], mean: exp.Expr) -> exp.Expr:
-    """``sum (K - mean)^4`` from sums of powers of K, never below zero."""
-    made: exp.Expr = number(float(moments[0]))
+    """``sum (K - mean)^4`` from sums of powers of K."""
+    made = _float(float(moments[0]))
     for i in range(1, 5):
         sign = -1.0 if i % 2 else 1.0
         made = exp.Add(
             this=exp.Mul(this=wrapped(made), expression=mean),
-            expression=number(sign * comb(4, i) * float(moments[i])),
+            expression=_float(sign * comb(4, i) * float(moments[i])),
         )
-    return exp.Greatest(this=made, expressions=[number(0.0)])
+    return made
 
 
-def _list(nodes: Iterable[exp.Expr]) -> exp.Expr:
-    return cast(exp.Array(expressions=list(nodes)), "DOUBLE[]")
+def _float(value: float) -> exp.Expr:
+    """A DOUBLE as a literal, which is shorter than a cast and read back without loss."""
+    text = repr(abs(float(value)))
+    node = exp.Literal.number(text if "e" in text else f"{text}e0")
+    return node if value >= 0 else exp.Paren(this=exp.Neg(this=node))
 
 
-def _over(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
-    below = exp.Nullif(this=bottom, expression=number(0.0))
-    return exp.Div(this=top, expression=below, typed=False, safe=False)
+def _scaled(factor: float, node: exp.Expr) -> exp.Expr:
+    return node if factor == 1.0 else exp.Mul(this=_float(factor), expression=node)
 
 
 def _plain(node: exp.Expr) -> exp.Expr:

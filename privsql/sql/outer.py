@@ -64,6 +64,8 @@ class Outer(Showing):
         for clause in ("where", "having", "qualify", "order"):
             part = tree.args.get(clause)
             if isinstance(part, exp.Expr):
+                if clause != "order" and any(columns.uncertain(c) for c in columns_of(part)):
+                    self._say_selected()
                 self._replace_ours(part, columns)
         outs: list[Out] = []
         projections: list[exp.Expr] = []
@@ -191,6 +193,13 @@ class Outer(Showing):
 
     def _out(self, inner: exp.Expr, projection: exp.Expr, columns: _Columns, grouped: bool) -> Out:
         name = projection.alias_or_name or default_name(projection)
+        for each in columns_of(inner):
+            if columns.is_row(each):
+                raise Unsupported(
+                    f"a whole row of {each.name!r} as one value",
+                    hint="list its columns",
+                    place=place_of(each, self._text),
+                )
         found = [columns.find(c) for c in columns_of(inner)]
         uncertain = [out for out in found if out is not None and out[1].estimate]
         deep = self._has_estimate_below(inner)
@@ -339,6 +348,18 @@ class _Columns:
                         return alias, replace(out, definition=None)
                     return alias, out
         return None
+
+    def uncertain(self, node: exp.Column) -> bool:
+        """Whether a name is that of an estimate."""
+        hit = self.find(node)
+        return hit is not None and hit[1].estimate
+
+    def is_row(self, node: exp.Column) -> bool:
+        """Whether a name is that of an answer itself, so that it stands for its whole rows."""
+        if node.table or self.find(node) is not None:
+            return False
+        name = node.name.casefold()
+        return any(made is not None and alias.casefold() == name for alias, made in self._items)
 
     def star(self, node: exp.Expr) -> list[Out]:
         """What a star stands for, as far as it is answers."""

@@ -10,6 +10,7 @@ stay the analyst's own and comments, strings and quoted names can never be taken
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ class Statement:
 
     text: str
     kind: str  # query | set | reset | show | explain
+    source: str = ""  # all that was given: places are counted in it
     tree: exp.Expr | None = None
     plain: str = ""  # the query without our words, blanked so that places stay
     options: dict[str, object] = field(default_factory=dict)
@@ -49,17 +51,10 @@ class Statement:
     value: object = None
 
 
-def _full_match(parser: object, this: exp.Expr) -> exp.Expr:
-    """``x ~ 'r'`` asks for the whole text to match in DuckDB, not for a part of it."""
-    pattern = parser._parse_bitwise()  # type: ignore[attr-defined]
-    return exp.Anonymous(this="regexp_full_match", expressions=[this, pattern])
-
-
-class _Parser(DuckDB.Parser):  # type: ignore[misc, valid-type]
-    RANGE_PARSERS = {**DuckDB.Parser.RANGE_PARSERS, TokenType.TILDE: _full_match}  # noqa: RUF012
-
-
 _DIALECT = DuckDB()
+
+# A statement that it does not know is refused by us; its own warning helps nobody.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 _EXPLAIN = re.compile(r"EXPLAIN\b(\s+RECONSTRUCTION\b)?", re.IGNORECASE)
 _SETTING = re.compile(r"(RESET|SHOW)\s+([\w.]+)\s*$", re.IGNORECASE)
@@ -114,7 +109,7 @@ def _statement(text: str, tokens: list[Token]) -> Statement:
         if rest is None:
             raise SyntaxMistake("EXPLAIN needs a query", place=_place(text, tokens[-1]))
         inner = _query(blank, rest)
-        return Statement(whole, "explain", inner.tree, inner.plain, inner.options)
+        return Statement(whole, "explain", text, inner.tree, inner.plain, inner.options)
     if _words(tokens, "SET"):
         name, value = _assignment(text, tokens[1:])
         return Statement(whole, "set", name=name, value=value)
@@ -151,7 +146,7 @@ def _query(text: str, tokens: list[Token]) -> Statement:
     if deepest > DEEPEST:
         raise SyntaxMistake(f"the query nests deeper than {DEEPEST} parentheses")
     try:
-        trees = _Parser(dialect=_DIALECT).parse(kept, text)
+        trees = _DIALECT.parser().parse(kept, text)
     except ParseError as problem:
         raise _mistake(text, problem) from None
     except (SqlglotError, RecursionError):
@@ -160,7 +155,7 @@ def _query(text: str, tokens: list[Token]) -> Statement:
     if tree is None:
         raise SyntaxMistake("there is no statement here")
     first, last = tokens[0].start, tokens[-1].end + 1
-    return Statement(text[first:last], "query", tree, "".join(blanked[first:last]), options)
+    return Statement(text[first:last], "query", text, tree, "".join(blanked[first:last]), options)
 
 
 def _numbered(tokens: list[Token]) -> list[Token]:

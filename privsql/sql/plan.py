@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.errors import Place, ProgrammingError
+from privsql.errors import Error, NotSupportedError, Place, ProgrammingError
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.compiled import Compiled, Part, block_name, our_function
@@ -336,6 +336,15 @@ def place_in(block: Block, text: str) -> Place | None:
         if found is not None:
             return found
     return None
+
+
+def located(problem: Error, tree: exp.Expr, text: str) -> Error:
+    """An error of planning or running with the query as its place, and a way out."""
+    if problem.place is None and isinstance(problem, NotSupportedError | ProgrammingError):
+        problem.place = place_of(tree, text)
+    if problem.hint is None and isinstance(problem, ProgrammingError):
+        problem.hint = "estimates are DOUBLE: cast them where a function wants another type"
+    return problem
 
 
 def empty_query(catalog: Catalog) -> str:

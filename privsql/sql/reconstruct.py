@@ -115,6 +115,13 @@ class Writer:
             for kind in ("products", "squares"):
                 self._sum(kind, self._halves[one], self._halves[two])
         self._hidden = [f"h{i}" for i in range(len(states.hidden))]
+        # Scan columns that are below zero where a measure is: it has no constrained likelihood,
+        # so that the aggregates named beside it are inverted even if ``iterative`` was asked.
+        self.lowest: dict[str, tuple[int, ...]] = {}
+        # Aggregates that are always inverted.
+        self.inverted: tuple[int, ...] = ()
+        if iterative:
+            self._ask_lowest()
         # Sampled groups keep their totals, so all rows together are counted exactly.
         everyone = not (block.guards or block.keys or block.rows.joins)
         self._sure = frozenset(
@@ -124,6 +131,20 @@ class Writer:
             and everyone
             and not (piece.guards or piece.value or piece.truths or piece.factor)
         )
+
+    def _ask_lowest(self) -> None:
+        self.inverted = tuple(i for i, _ in self._of_kind("quantile", "mode"))
+        for half in dict.fromkeys(self._halves):
+            if not half or self._scan.indicator(half):
+                continue
+            name = _lowest(half)
+            least = exp.Least(this=exp.Min(this=column(half)), expressions=[number(0.0)])
+            self._scan.sums[name] = least
+            self.lowest[name] = tuple(
+                i
+                for i, aggregate in self._of_kind("linear")
+                if any(self._halves[t] == half for k in aggregate.bases for t in self._base[k])
+            )
 
     def _sum(self, kind: str, one: str, two: str = "") -> exp.Column:
         return column(self._scan.total(kind, one, two), "d")
@@ -385,6 +406,8 @@ class Writer:
             table(self._name("coded")), copy=False
         )
         for name in self._scan.sums:
+            if name in self.lowest:
+                continue
             lists = [
                 exp.Coalesce(this=call("list", node), expressions=[cast(exp.Array(), kind)])
                 for node, kind in (
@@ -399,7 +422,29 @@ class Writer:
             choose(query, named(_together(exact.name, column(f"e{i}")), f"e{i}"))
         if groups:
             query.group_by(*map(column, groups), copy=False)
+        if self._iterative:
+            query = self._likely(query)
         return Step(self._name(f"dense{n}"), query)
+
+    def _likely(self, dense: exp.Select) -> exp.Select:
+        """The likeliest original states of every vector that is not negative.
+
+        Whether a measure is negative anywhere is decided for the whole result: cells that
+        switch one by one add up to nonsense.  (reconstruction, 5)
+        """
+        star = exp.Column(this=exp.Star(), table=exp.to_identifier("d"))
+        query = exp.Select(expressions=[star]).from_(derived(dense, "d"), copy=False)
+        self._cross(query, table(self._name("constants"), "c"))
+        for half in dict.fromkeys(self._halves):
+            y: exp.Expr = self._sum("products", half)
+            if _lowest(half) in self.lowest:
+                least = exp.Select(expressions=[exp.Min(this=column(_lowest(half)))])
+                least.from_(table(self._name("coded")), copy=False)
+                fine = exp.GTE(this=exp.Subquery(this=least), expression=number(0))
+                y = exp.Case(ifs=[exp.If(this=fine, true=y)])
+            solved = call("privsql_likelihood", y, column("factors", "c"))
+            choose(query, named(solved, _likeliest(half)))
+        return query
 
     def _bases(self, n: int, chosen: Sequence[int]) -> Step:
         hidden = self._hidden
@@ -421,9 +466,16 @@ class Writer:
             made, seen = number(0), number(0)
             for t in pieces:
                 y = self._sum("products", self._halves[t])
-                made = add(made, self._estimate(y, t))
+                made = add(made, self._estimate(t))
                 seen = add(seen, dot(y.copy(), column(f"f{t}", "k")))
             choose(query, named(total(made), f"b{k}"), named(total(seen), f"r{k}"))
+            if self._iterative:
+                plain = number(0)
+                for t in pieces:
+                    y = self._sum("products", self._halves[t])
+                    plain = add(plain, dot(y, column(f"i{t}", "k")))
+                ends = zip(("j", "lo", "hi"), (plain, *self._range(k)), strict=True)
+                choose(query, *(named(total(node), f"{name}{k}") for name, node in ends))
         for k, other in self._needed:
             choose(query, named(total(self._covariance(k, other)), f"v{k}_{other}"))
         for k, other in self._total_pairs:
@@ -455,14 +507,42 @@ class Writer:
             query.group_by(*groups, copy=False)
         return Step(self._name(f"bases{n}"), query)
 
-    def _estimate(self, y: exp.Expr, t: int) -> exp.Expr:
+    def _estimate(self, t: int) -> exp.Expr:
         """One piece's sum over original rows."""
-        half = self._halves[t]
-        # The likelihood is for counts; sums of a measure that may be negative are inverted.
-        if self._iterative and (not half or self._scan.indicator(half)):
-            solved = call("privsql_likelihood", y, column("factors", "k"))
-            return dot(field(solved, "estimate"), column(f"f{t}", "k"))
-        return dot(y, column(f"i{t}", "k"))
+        inverted = dot(self._sum("products", self._halves[t]), column(f"i{t}", "k"))
+        if not self._iterative:
+            return inverted
+        solved = column(_likeliest(self._halves[t]), "d")
+        # What did not converge is no answer: NULL.
+        likely = exp.Case(
+            ifs=[
+                exp.If(
+                    this=field(solved, "converged"),
+                    true=dot(field(solved, "estimate"), column(f"f{t}", "k")),
+                )
+            ]
+        )
+        none = exp.Is(this=solved.copy(), expression=exp.Null())
+        return exp.Case(ifs=[exp.If(this=none, true=inverted)], default=likely)
+
+    def _range(self, k: int) -> list[exp.Expr]:
+        """Between what a base's sum over original rows can lie; infinite for what is inverted."""
+        ends: list[exp.Expr] = []
+        for function, far in (("list_min", "-infinity"), ("list_max", "infinity")):
+            total: exp.Expr = number(0)
+            for t in self._base[k]:
+                half = self._halves[t]
+                here = call(function, column(f"f{t}", "k"))
+                part: exp.Expr = exp.Mul(
+                    this=call("list_sum", self._sum("products", half)), expression=here
+                )
+                if _lowest(half) in self.lowest:
+                    none = exp.Is(this=column(_likeliest(half), "d"), expression=exp.Null())
+                    open_ = cast(exp.Literal.string(far), "DOUBLE")
+                    part = exp.Case(ifs=[exp.If(this=none, true=open_)], default=part)
+                total = add(total, part)
+            ends.append(total)
+        return ends
 
     def _covariance(self, k: int, other: int) -> exp.Expr:
         total: exp.Expr = number(0)
@@ -633,6 +713,16 @@ def _varying(aggregate: Aggregate) -> tuple[int, ...]:
     """The bases that an aggregate's error comes from; SUM's count only tells NULL."""
     simple = aggregate.call.name in ("count", "count_if", "sum")
     return aggregate.bases[:1] if simple else aggregate.bases
+
+
+def _lowest(half: str) -> str:
+    """The scan's column that is below zero where a public half is."""
+    return f"low_{half}"
+
+
+def _likeliest(half: str) -> str:
+    """The column with a public half's likeliest states."""
+    return f"ml_{half}"
 
 
 def _quotient(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:

@@ -18,12 +18,12 @@ VOLATILE = frozenset(_VOLATILE.split())
 
 
 class Refusing:
-    """Refuses expressions of a SELECT over published rows; ``kind`` tells what a query reads."""
+    """Refuses expressions over published rows; ``public`` tells which queries may run there."""
 
-    def __init__(self, catalog: Catalog, text: str, kind: Callable[[exp.Expr], str]) -> None:
+    def __init__(self, catalog: Catalog, text: str, public: Callable[[exp.Expr], bool]) -> None:
         self._catalog = catalog
         self._text = text
-        self._kind = kind
+        self._public = public
 
     def clauses(self, select: exp.Select) -> None:
         """Clauses that only rows could answer."""
@@ -50,36 +50,17 @@ class Refusing:
                     hint="an answer must not change when it is asked again",
                     place=place_of(each, self._text),
                 )
+            if isinstance(each, exp.Star) and not isinstance(each.parent, exp.Count):
+                raise Unsupported("a star here", hint="list the columns that you mean")
         for query in outermost(node, lambda n: isinstance(n, exp.Query)):
-            self._refuse_query(query)
+            self.query(query)
 
-    def _refuse_query(self, query: exp.Expr) -> None:
-        """A sub-query in a condition or an argument runs beside the table: only public ones."""
-        place = place_of(query, self._text)
-        if self._kind(query) != "public":
-            raise Unsupported(
-                "a sub-query over published rows inside a condition, a key or an aggregate",
-                hint="ask for it on its own and put its answer in as a value, or compare in HAVING",
-                place=place,
-            )
-        known: set[str] = set()
-        for table in query.find_all(exp.Table):
-            known.add(table.alias_or_name.casefold())
-            for name, _ in self._catalog.tables.get(
-                self._catalog.public_table(table.name) or "", ()
-            ):
-                known.add(name.casefold())
-        for alias in query.find_all(exp.Alias, exp.TableAlias):
-            known |= {alias.alias.casefold()} if alias.alias else set()
-            if isinstance(alias, exp.TableAlias):
-                known |= {c.name.casefold() for c in alias.columns} | {alias.name.casefold()}
-        for each in query.find_all(exp.Column):
-            if (
-                not isinstance(each.this, exp.Star)
-                and (each.table or each.name).casefold() not in known
-            ):
-                raise Unsupported(
-                    "a sub-query that refers to the published rows around it",
-                    hint="join the public table instead, or list the values",
-                    place=place,
-                )
+    def query(self, query: exp.Expr) -> None:
+        """A sub-query in a condition, a join or an argument runs beside the table."""
+        if self._public(query):
+            return
+        raise Unsupported(
+            "a sub-query that is not about public tables alone, or refers to rows around it",
+            hint="join the public table, list the values, or ask for its answer on its own first",
+            place=place_of(query, self._text),
+        )

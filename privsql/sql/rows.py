@@ -330,13 +330,11 @@ def _renamed(item: Item, node: exp.Expr) -> Item:
         return item
     columns = list(item.columns.values())
     renamed = [(new, expression) for new, (_, expression) in zip(names, columns, strict=False)]
-    return Item(
-        item.alias,
-        {
-            name.casefold(): (name, expression)
-            for name, expression in (*renamed, *columns[len(names) :])
-        },
-    )
+    made: dict[str, tuple[str, exp.Expr]] = {}
+    for name, expression in (*renamed, *columns[len(names) :]):
+        # A new name hides a later column that had it.
+        made.setdefault(name.casefold(), (name, expression))
+    return Item(item.alias, made)
 
 
 def canonical(

@@ -288,8 +288,9 @@ def exact_scan(
             if several:
                 flag = exp.Grouping(expressions=[key.expression.copy()])
             choose(made, named(flag, f"g{i}"))
-    if not made.expressions:
-        choose(made, named(exp.Literal.number(1), "one"))
+    if not calls and not block.keys:
+        # Aggregated all the same: HAVING or GROUP BY () leaves one row.
+        choose(made, named(exp.Count(this=exp.Star(), big_int=True), "one"))
     made = source(catalog, block, made)
     if unfold:
         # Equal rows are stored once: here each is wanted as often as it stands for.

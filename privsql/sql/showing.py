@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sqlglot import exp
@@ -9,6 +10,7 @@ from sqlglot import exp
 from privsql.errors import Notice
 from privsql.sql import bars as error_bars
 from privsql.sql.bars import FIELDS, Bars
+from privsql.sql.calculus import depends
 from privsql.sql.catalog import Catalog
 from privsql.sql.compiled import Compiled, Out, Part, block_bars, hidden_name
 from privsql.sql.rows import Sources
@@ -30,7 +32,10 @@ class Showing:
         """Rewrite any query."""
         raise NotImplementedError
 
-    def __init__(self, catalog: Catalog, text: str) -> None:
+    def __init__(
+        self, catalog: Catalog, text: str, binds: Callable[[exp.Expr], bool] | None = None
+    ) -> None:
+        self._binds = binds
         self._catalog = catalog
         self._text = text
         self._ctes: list[dict[str, exp.Expr]] = []
@@ -53,6 +58,31 @@ class Showing:
                 return scope[name.casefold()]
         return None
 
+    def _is_public_query(self, query: exp.Expr) -> bool:
+        """Whether a query reads public tables only, and stands on its own.
+
+        It would run beside the published rows.  DuckDB itself says that it refers to nothing
+        around it: it must bind where there is no published table at all.
+        """
+        if self._sources.kind(query) != "public":
+            return False
+        for each in query.find_all(exp.Table):
+            known = self._catalog.public_table(each.name) is not None and not each.db
+            if not known or self._lookup(each.name) is not None:
+                return False
+        return self._binds is None or self._binds(query)
+
+    def _note_selected(self, where: object, uncertain: list[str]) -> None:
+        """Rows that were kept by comparing estimates are not all the rows that should be."""
+        if isinstance(where, exp.Expr) and any(depends(where, name) for name in uncertain):
+            self._say_selected()
+
+    def _say_selected(self) -> None:
+        self._notice(
+            "selected",
+            "rows were kept or dropped by comparing estimates, which may err for each row",
+        )
+
     def _lost(self, what: str) -> None:
         self._notice("no-error", f"{what} has no error bar: the covariance is not at hand")
 
@@ -67,7 +97,7 @@ class Showing:
         """Compile scalar sub-queries where they stand."""
         for query in list(outermost(node, lambda n: isinstance(n, exp.Query))):
             made = self._bare(self._query(query))
-            if query is node:
+            if query.parent is None:
                 continue
             query.replace(made.tree)
             self._compiled[id(made.tree)] = made

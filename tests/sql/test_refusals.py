@@ -22,70 +22,6 @@ PUBLIC = {
     "visits": pa.table({"job": ["eng", "eng", "law"], "day": [1, 2, 1]}),
 }
 
-# What is wrong at present; each is to be mended, and then taken off this list.
-_LEAK = "published rows are counted as they are: a number that was not reconstructed"
-_EXACT = "an estimate that is said to be exact"
-_OTHER = "refused by accident, with another code"
-WRONG = {
-    "method calls": _LEAK,
-    "correlated by a name that is used inside too": _LEAK,
-    "published rows deep in a sub-query": _LEAK,
-    "published rows in the ON of a sub-query": _LEAK,
-    "a table function in a sub-query": _LEAK,
-    "query() in a sub-query": _LEAK,
-    "COLUMNS in a condition": _LEAK,
-    "COLUMNS unpacked": _LEAK,
-    "COLUMNS in a sub-select": _LEAK,
-    "columns by position": _LEAK,
-    "columns by position in an aggregate": _LEAK,
-    "clock and settings over a sensitive column": "evaluated twice, in two databases",
-    "DISTINCT of a window function over published rows": "evaluated over the domain",
-    "UNNEST of published rows": "rows that are multiplied are counted once",
-    "a CTE in a condition's sub-query": "the public table of that name is read instead",
-    "MIN, MAX with a number of values": "the number is ignored",
-    "a field of a struct of estimates": _EXACT,
-    "the whole row of an answer": _EXACT,
-    "COLUMNS over an answer": _EXACT,
-    "columns of an answer by position": _EXACT,
-    "MODE of a sensitive column": "no notice says that it has no error bar",
-    "CTE of rows with column names": "not understood",
-    "a sub-query that depends on rows around it": _OTHER,
-    **dict.fromkeys((one.what for one in CONSTRUCTS if one.topic == "Other statements"), _OTHER),
-}
-for _fine in ("SUMMARIZE, DESCRIBE", "SET of anything that is not privsql's"):
-    del WRONG[_fine]
-
-# Refusals that do not yet point at the place in the text, or do not say what to ask instead.
-UNHELPFUL = [
-    "more states than 65,536",
-    "which groups exist under a sensitive condition",
-    "DISTINCT under a sensitive condition",
-    "DISTINCT ON",
-    "bit operators on an estimate",
-    "the row as a struct",
-    "the row's number",
-    "two published tables joined",
-    "rows joined with an answer",
-    "a join that multiplies rows",
-    "a join without a condition",
-    "a join on something else than equality",
-    "a join with a condition on a sensitive column",
-    "a join on a public and a sensitive column",
-    "RIGHT, FULL, CROSS, SEMI, ANTI joins",
-    "NATURAL, ASOF, POSITIONAL joins",
-    "a CTE joined with published rows",
-    "LATERAL",
-    "recursive CTE",
-    "samples",
-    "TABLESAMPLE",
-    "PIVOT",
-    "UNPIVOT",
-    "table functions",
-    "catalogs",
-    "SUMMARIZE, DESCRIBE",
-    "SET of anything that is not privsql's",
-]
-
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
@@ -121,30 +57,15 @@ def _told(outcome: Outcome, i: int) -> bool:
     return not any(values) or any(v and e for v, e in zip(values, ends, strict=True))
 
 
-def marked(wrong: dict[str, str], chosen: list[Construct]) -> list[object]:
-    return [
-        pytest.param(
-            one,
-            id=one.what,
-            marks=[pytest.mark.xfail(reason=wrong[one.what], strict=True)]
-            if one.what in wrong
-            else [],
-        )
-        for one in chosen
-    ]
-
-
-@pytest.mark.parametrize("one", marked(WRONG, list(CONSTRUCTS)))
+@pytest.mark.parametrize("one", CONSTRUCTS, ids=[one.what for one in CONSTRUCTS])
 def test_each_construct_comes_to_its_verdict(session, one):
     assert verdict(session, one) == (one.verdict, one.code)
 
 
-REFUSED = [one for one in CONSTRUCTS if one.verdict == "refused" and one.what not in WRONG]
+REFUSED = [one for one in CONSTRUCTS if one.verdict == "refused"]
 
 
-@pytest.mark.parametrize(
-    "one", marked(dict.fromkeys(UNHELPFUL, "no caret or no hint yet"), REFUSED)
-)
+@pytest.mark.parametrize("one", REFUSED, ids=[one.what for one in REFUSED])
 def test_refusals_point_at_the_place_and_say_what_to_ask_instead(session, one):
     with pytest.raises(Error) as refusal:
         session.run(one.sql, one.parameters or None)
@@ -161,7 +82,6 @@ def test_constructs_are_named_once_and_have_a_known_verdict():
     assert len(set(names)) == len(names)
     assert {one.verdict for one in CONSTRUCTS} == set(VERDICTS)
     assert all(bool(one.code) == (one.verdict == "refused") for one in CONSTRUCTS)
-    assert {*WRONG, *UNHELPFUL} <= {one.what for one in CONSTRUCTS}
 
 
 def test_the_page_is_what_the_code_says():

@@ -1,0 +1,83 @@
+"""What is no question that could be answered, whatever it is about.
+
+Names are how we know that a sensitive column is used.  A spelling that reaches a column
+without naming it (``COLUMNS('dis.*')``, ``#4``, ``disease.upper()``, a table function that
+takes SQL as text) would be evaluated on perturbed rows and come back as if it were right, so
+none of them is let in, anywhere in a statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from privsql.errors import Place
+from privsql.sql.refusing import VOLATILE
+from privsql.sql.tree import Unsupported, name_of, place_of
+
+# They differ between the database that scans and the one that reconstructs.
+_WITHIN_QUERY = """
+    current_database current_date current_schema current_schemas current_setting
+    get_current_time get_current_timestamp getvariable in_search_path now today
+    transaction_timestamp txid_current current_time current_timestamp localtime localtimestamp
+"""
+WITHIN_QUERY = frozenset(_WITHIN_QUERY.split())
+_CLOCKS = (exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.CurrentDatetime)
+_OURS = "privsql_"
+
+
+def check_question(tree: exp.Expr, text: str) -> None:
+    """Refuse a statement that is no SELECT, and spellings that hide what they read."""
+    if not isinstance(tree, exp.Query):
+        word = tree.name if isinstance(tree, exp.Command) else tree.key
+        raise Unsupported(
+            f"{word.upper()} is not a question",
+            hint="privsql answers SELECT; nothing can be changed through it",
+            place=_place(tree, tree, text),
+        )
+    for node in tree.walk():
+        for what, hint in _hidden(node):
+            raise Unsupported(what, hint=hint, place=_place(node, tree, text))
+
+
+def _place(node: exp.Expr, tree: exp.Expr, text: str) -> Place:
+    """Where a node stands, or the statement where its names do not tell."""
+    return place_of(node, text) or place_of(tree, text) or Place(text, 0, len(text))
+
+
+def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
+    name = name_of(node)
+    if name in VOLATILE:
+        yield f"the volatile function {name}()", "an answer must not change when it is asked again"
+    elif name in WITHIN_QUERY or isinstance(node, _CLOCKS):
+        yield (
+            f"{name or node.key}, which is not the same everywhere",
+            "give its value as a parameter",
+        )
+    elif isinstance(node, exp.Columns):
+        yield "COLUMNS(...), which names no column", "list the columns that you mean"
+    elif isinstance(node, exp.PositionalColumn):
+        yield "a column by its position", "write its name"
+    elif isinstance(node, exp.Explode | exp.Unnest) or name in ("unnest", "generate_subscripts"):
+        yield "UNNEST, which multiplies rows", "ask without it"
+    elif isinstance(node, exp.Dot) and _bare_name(node):
+        yield "a function written after a dot", "write upper(x) instead of x.upper()"
+    elif isinstance(node, exp.Comprehension):
+        yield "a list comprehension", "use list_transform, or write the condition out"
+    elif isinstance(node, exp.Column) and node.args.get("db") and node.db.lower() != "main":
+        yield "a part of a structure", "select the column itself"
+    elif isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
+        yield "a table function in FROM", "query the published table or a public one"
+    elif isinstance(node, exp.Identifier) and node.name.lower().startswith(_OURS):
+        yield f"the name {node.name!r}: those that begin with {_OURS} are ours", "choose another"
+
+
+def _bare_name(node: exp.Dot) -> bool:
+    """Whether a column stands in it as a mere word, or a function follows the dot."""
+    if isinstance(node.expression, exp.Func):
+        return True
+    inner = node.this
+    while isinstance(inner, exp.Paren | exp.Dot):
+        inner = inner.this
+    return isinstance(inner, exp.Identifier)

@@ -1,0 +1,315 @@
+"""Moments say what states say, and what states cannot."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import privsql
+from privsql.answer.outcome import Outcome
+from privsql.fronts import session as sessions
+from privsql.fronts.session import Session
+from privsql.sql import moments
+from privsql.sql.plan import PlanWriter
+
+ROWS = 4_000
+
+SPEC = """
+[release]
+table = "staff"
+[groups]
+merge = "none"
+[policy]
+personal_groups = "allow"
+min_rows = 0
+[columns.job]
+role = "public"
+[columns.cost]
+role = "public"
+grouping = false
+[columns.ill]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.5
+domain = ["flu", "hiv", "none", "cold"]
+nullable = true
+[columns.age]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.4
+domain = { lower = 20, upper = 59, step = 1 }
+[columns.visits]
+role = "sensitive"
+mechanism = "replace"
+retention = 0.6
+replacing = [0.4, 0.3, 0.2, 0.1]
+domain = { lower = 0, upper = 3, step = 1 }
+[columns.smoker]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.6
+domain = [false, true]
+[columns.urban]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.7
+domain = [false, true]
+"""
+
+PROTECTED = SPEC + "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"
+
+CONDITIONS = (
+    "ill = 'flu'",
+    "ill IN ('hiv', 'cold')",
+    "NOT ill = 'none'",
+    "ill IS NULL",
+    "age < 35",
+    "age BETWEEN 30 AND 50",
+    "age % 2 = 0",
+    "visits >= 1",
+    "visits * 2 > 3 OR visits = 0",
+    "smoker",
+    "NOT urban",
+)
+PUBLIC = ("job = 'eng'", "cost > 40", "job <> 'law' OR cost < 10")
+AGGREGATES = (
+    "COUNT(*)",
+    "COUNT(ill)",
+    "COUNT(*) FILTER (WHERE smoker)",
+    "COUNT(*) FILTER (WHERE age > 40 AND cost > 50)",
+    "SUM(age)",
+    "AVG(age)",
+    "SUM(cost)",
+    "AVG(visits)",
+    "SUM(age * cost)",
+    "VAR_POP(age)",
+    "SUM(CASE WHEN urban THEN cost ELSE 1 END)",
+    "COUNT(*) FILTER (WHERE urban) * 1.0 / COUNT(*)",
+)
+
+
+def staff(rows: int, seed: int = 3) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    ill = np.array(["flu", "hiv", "none", "cold", None], dtype=object)
+    return pa.table(
+        {
+            "job": np.array(["eng", "law", "art"])[rng.integers(0, 3, rows)],
+            "cost": rng.integers(0, 100, rows),
+            "ill": pa.array(ill[rng.integers(0, 5, rows)].tolist(), type=pa.string()),
+            "age": rng.integers(20, 60, rows).astype(np.int32),
+            "visits": rng.integers(0, 4, rows).astype(np.int32),
+            "smoker": rng.random(rows) < 0.3,
+            "urban": rng.random(rows) < 0.6,
+        }
+    )
+
+
+def published(folder: Path, table: pa.Table, spec: str) -> Path:
+    pq.write_table(table, folder / "raw.parquet")
+    (folder / "spec.toml").write_text(spec)
+    made = folder / "release.duckdb"
+    privsql.publish(str(folder / "raw.parquet"), made, spec=folder / "spec.toml", seed=4)
+    return made
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return published(tmp_path_factory.mktemp("plain"), staff(ROWS), SPEC)
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    return published(tmp_path_factory.mktemp("sampled"), staff(ROWS), PROTECTED)
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory):
+    table = staff(ROWS).select(["job", "ill", "smoker", "urban"])
+    parts = SPEC.split("[columns.")
+    spec = "[columns.".join(p for p in parts if p.split("]")[0] not in ("cost", "age", "visits"))
+    return published(tmp_path_factory.mktemp("compacted"), table, spec)
+
+
+OPEN: dict[Path, Session] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed():
+    yield
+    while OPEN:
+        OPEN.popitem()[1].close()
+
+
+def ask(path: Path, text: str, strategy: str | None, monkeypatch) -> tuple[Outcome, bool]:
+    """The answer by one strategy, and whether it was by moments."""
+    used = []
+    prepare = moments.Moments.prepare
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
+        patch.setattr(
+            moments.Moments, "prepare", lambda self: (used.append(self), prepare(self))[1]
+        )
+        if path not in OPEN:
+            OPEN[path] = Session(path)
+        return OPEN[path].run(text), bool(used)
+
+
+def same(one: object, two: object, within: float) -> bool:
+    if isinstance(one, float) and isinstance(two, float):
+        if math.isnan(one) or math.isnan(two):
+            return math.isnan(one) and math.isnan(two)
+        return math.isclose(one, two, rel_tol=within, abs_tol=1e-9)
+    return one == two
+
+
+def agree(path: Path, text: str, monkeypatch) -> bool:
+    """Compare both strategies; whether moments applied."""
+    ours, used = ask(path, text, "moments", monkeypatch)
+    theirs, _ = ask(path, text, "states", monkeypatch)
+    # The error of a variance is a small difference of large numbers.
+    within = 1e-6 if "VAR_" in text else 1e-9
+    pairs = [(ours.table, theirs.table)]
+    pairs += [(ours.bars[i], theirs.bars[i]) for i in ours.bars]
+    for one, two in pairs:
+        assert one.num_rows == two.num_rows, text
+        for left, right in zip(one.to_pylist(), two.to_pylist(), strict=True):
+            reliable = left.pop("reliable", None), right.pop("reliable", None)
+            assert not reliable[0] or reliable[1], text
+            assert all(same(left[name], right[name], within) for name in left), (text, left, right)
+    return used
+
+
+def question(rng: random.Random, conditions: tuple[str, ...], aggregates: tuple[str, ...]) -> str:
+    chosen = rng.sample(aggregates, rng.randint(1, 3))
+    where = rng.sample(conditions, rng.randint(0, 5)) + rng.sample(PUBLIC[:1], rng.randint(0, 1))
+    text = ", ".join(f"{node} AS c{i}" for i, node in enumerate(chosen))
+    grouped = rng.random() < 0.5
+    head = f"SELECT {'job, ' if grouped else ''}{text} FROM staff"
+    rest = f" WHERE {' AND '.join(f'({c})' for c in where)}" if where else ""
+    return head + rest + (" GROUP BY job ORDER BY job" if grouped else "")
+
+
+@pytest.mark.parametrize("number", range(25))
+def test_moments_and_states_agree(plain, number, monkeypatch):
+    agree(plain, question(random.Random(number), CONDITIONS, AGGREGATES), monkeypatch)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_with_weights(sampled, number, monkeypatch):
+    agree(sampled, question(random.Random(100 + number), CONDITIONS, AGGREGATES), monkeypatch)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_with_multiplicities(compacted, number, monkeypatch):
+    conditions = tuple(c for c in CONDITIONS if "age" not in c and "visits" not in c)
+    aggregates = ("COUNT(*)", "COUNT(ill)", "COUNT(*) FILTER (WHERE smoker)")
+    agree(compacted, question(random.Random(200 + number), conditions, aggregates), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) FROM staff WHERE ill = 'flu'",
+        "SELECT COUNT(*) FROM staff WHERE NOT ill = 'flu' AND smoker",
+        "SELECT COUNT(*) FROM staff WHERE ill = 'flu' AND smoker AND urban AND age < 40"
+        " AND visits > 1",
+        "SELECT COUNT(*), privsql_observed(COUNT(*)) FROM staff WHERE age < 40 AND smoker",
+        "SELECT job, AVG(age) FROM staff WHERE urban GROUP BY job ORDER BY job",
+        "SELECT COUNT(*) FROM staff WHERE age < 40 AND job = 'nobody'",
+        "SELECT SUM(age) FROM staff WHERE smoker AND job = 'nobody'",
+        "SELECT COUNT(*) FILTER (WHERE age < 30) - COUNT(*) FILTER (WHERE age > 50) FROM staff",
+        "SELECT COUNT(*), MAX(cost) FROM staff WHERE job = 'eng'",
+    ],
+)
+def test_what_they_are_for(plain, text, monkeypatch):
+    applied = agree(plain, text, monkeypatch)
+    assert applied == ("MAX" not in text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) FROM staff WHERE ill = 'flu' OR smoker",
+        "SELECT ill, COUNT(*) FROM staff GROUP BY ill ORDER BY ill",
+        "SELECT MEDIAN(age) FROM staff",
+        "SELECT job, COUNT(*) FROM staff WHERE smoker GROUP BY ROLLUP (job) ORDER BY job",
+    ],
+)
+def test_what_they_are_not_for(plain, text, monkeypatch):
+    assert not agree(plain, text, monkeypatch)
+
+
+def test_few_rows_are_counted_by_states(plain, monkeypatch):
+    text = "SELECT COUNT(*) FROM staff WHERE smoker"
+    assert not ask(plain, text, None, monkeypatch)[1]
+    monkeypatch.setattr("privsql.sql.plan.MANY_ROWS", ROWS)
+    assert ask(plain, text, None, monkeypatch)[1]
+
+
+@pytest.fixture(scope="module")
+def salaries(tmp_path_factory):
+    """Many releases of one table, side by side, of a column with half a million values."""
+    rng = np.random.default_rng(8)
+    salary = np.round(np.exp(rng.normal(10.5, 0.5, 500))).clip(0, 499_999).astype(np.int64)
+    copies = 200
+    table = pa.table({"rep": np.repeat(np.arange(copies), 500), "salary": np.tile(salary, copies)})
+    spec = (
+        '[release]\ntable = "staff"\n[groups]\nmerge = "none"\n'
+        '[policy]\npersonal_groups = "allow"\nmin_rows = 0\n'
+        '[columns.rep]\nrole = "public"\n[columns.salary]\nrole = "sensitive"\n'
+        'mechanism = "uniform"\nretention = 0.5\naccept_epsilon = true\n'
+        "domain = { lower = 0, upper = 499999, step = 1 }\n"
+    )
+    return published(tmp_path_factory.mktemp("salaries"), table, spec), salary
+
+
+def test_a_large_grid_is_right_on_average(salaries, monkeypatch):
+    path, salary = salaries
+    text = "SELECT rep, AVG(salary) AS a, SUM(salary) AS s FROM staff GROUP BY rep"
+    found, used = ask(path, text, None, monkeypatch)
+    assert used
+    rows = found.table.to_pydict()
+    truth = float(salary.sum())
+    sums, bars = np.array(rows["s"]), found.bars[2].to_pydict()
+    spread = sums.std(ddof=1)
+    assert abs(sums.mean() - truth) < 4 * spread / math.sqrt(len(sums))
+    assert np.mean(bars["stderr"]) == pytest.approx(spread, rel=0.2)
+    held = (np.array(bars["low"]) <= truth) & (truth <= np.array(bars["high"]))
+    assert 0.89 <= held.mean() <= 0.99
+    assert np.mean(rows["a"]) == pytest.approx(salary.mean(), rel=0.05)
+
+
+def test_a_large_grid_equals_the_inversion_by_hand(salaries, monkeypatch):
+    path, _ = salaries
+    text = "SELECT SUM(salary), COUNT(*) FROM staff WHERE salary < 100000 AND rep < 50"
+    found, _ = ask(path, text, None, monkeypatch)
+    with duckdb.connect(str(path), read_only=True) as con:
+        seen = con.execute("SELECT salary FROM staff WHERE rep < 50").fetchnumpy()["salary"]
+    grid = np.arange(500_000.0)
+    g = np.where(grid < 100_000, grid, 0.0)
+    by_hand = ((g[seen] - 0.5 * g.mean()) / 0.5).sum()
+    assert found.table.to_pylist()[0]["sum(salary)"] == pytest.approx(by_hand, rel=1e-9)
+
+
+def test_bounds_are_on_the_safe_side(plain, monkeypatch):
+    """Few rows under several conditions: moments must not call them reliable first."""
+    less = 0
+    for below in range(21, 60, 3):
+        text = (
+            f"SELECT job, COUNT(*) FROM staff WHERE age < {below} AND visits = 3 AND smoker"
+            " AND cost < 10 GROUP BY job ORDER BY job"
+        )
+        ours, _ = ask(plain, text, "moments", monkeypatch)
+        theirs, _ = ask(plain, text, "states", monkeypatch)
+        for one, two in zip(ours.bars[1].to_pylist(), theirs.bars[1].to_pylist(), strict=True):
+            assert not one["reliable"] or two["reliable"]
+            less += one["reliable"] != two["reliable"]
+    assert less < 39
