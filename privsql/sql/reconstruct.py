@@ -89,10 +89,15 @@ class Writer:
                 for k in block.aggregates[i].bases
             }
         )
+        # Where nothing was replaced nothing varies, and no sums are needed to say so.
+        self._fixed = not scan.weighted and all(
+            (axis.factor == np.eye(axis.count)).all() for axis in states.axes
+        )
         self._cross_pairs = sorted(
             {
                 (t, u)
                 for k, other in self._total_pairs
+                if not self._fixed
                 for t in self._base[k]
                 for u in self._base[other]
             }
@@ -101,6 +106,7 @@ class Writer:
             {
                 (min(t, u), max(t, u))
                 for k, other in self._needed
+                if not self._fixed
                 for t in self._base[k]
                 for u in self._base[other]
             }
@@ -109,7 +115,7 @@ class Writer:
         self._rows = scan.rows()
         self._halves = [scan.half(piece) for piece in self._pieces]
         for half in self._halves:
-            for kind in ("products", "squares", "fourths"):
+            for kind in ("products",) if self._fixed else ("products", "squares", "fourths"):
                 self._sum(kind, half, half if kind == "squares" else "")
         for one, two in (*self._piece_pairs, *self._cross_pairs):
             for kind in ("products", "squares"):
@@ -222,9 +228,8 @@ class Writer:
 
         They are where nothing was replaced, and swapping leaves the whole column's counts.
         """
-        kept = all((axis.factor == np.eye(axis.count)).all() for axis in self._states.axes)
-        if kept or self._scan.weighted:
-            return exp.Boolean(this=kept and not self._scan.weighted)
+        if self._fixed or self._scan.weighted:
+            return exp.Boolean(this=self._fixed)
         axis = self._whole
         if axis is None or axis.mechanism != "swap" or any(self._halves):
             return exp.Boolean(this=False)
@@ -481,6 +486,9 @@ class Writer:
         for k, other in self._total_pairs:
             choose(query, named(total(self._with_total(k, other)), f"x{k}_{other}"))
         for t, half in enumerate(self._halves):
+            if self._fixed:
+                choose(query, named(number(0.0), f"ws{t}"), named(number(0.0), f"wf{t}"))
+                continue
             weights = call(
                 "privsql_weights",
                 self._sum("squares", half, half),
@@ -561,8 +569,8 @@ class Writer:
 
     def _shared(self, t: int, u: int, pair: str) -> exp.Expr:
         """Covariance of two pieces: ``sum m (W^2 v v' G G' - W v v' H)`` (udfs.variance)."""
-        if {t, u} & self._sure:
-            return number(0)
+        if self._fixed or {t, u} & self._sure:
+            return number(0.0)
         halves = self._halves[t], self._halves[u]
         both = self._error(self._sum("squares", *halves), self._sum("products", *halves), pair)
         axis = self._whole
