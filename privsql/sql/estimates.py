@@ -66,6 +66,8 @@ class Estimates:
         self._domain = domain
         self._iterative = iterative
         self._certain = certain
+        # Nothing varies where all is certain: slopes and covariances are left out.
+        self._fixed = isinstance(certain, exp.Boolean) and bool(certain.this)
         self._formulas = {
             i: self._formula(i, aggregate)
             for i, aggregate in enumerate(block.aggregates)
@@ -80,8 +82,7 @@ class Estimates:
             return column(f"v{low}_{high}")
 
         made = formula(aggregate.call.name, lambda n: column(f"b{aggregate.bases[n]}"), v, f"t{i}")
-        sure = isinstance(self._certain, exp.Boolean) and bool(self._certain.this)
-        if self._iterative and not sure and aggregate.call.name in ("sum", "count_if"):
+        if self._iterative and not self._fixed and aggregate.call.name in ("sum", "count_if"):
             # That no row is the likeliest does not make SUM the NULL of no rows.
             value = unless_zero(column("n"), column(f"b{aggregate.bases[0]}"))
             made = replace(made, value=value)
@@ -195,7 +196,7 @@ class Estimates:
         choose(query, named(node.copy(), name))
         slopes: dict[int, exp.Expr] = {}
         for k in dict.fromkeys(self._block.aggregates[i].bases):
-            if moves(node, self._slope(k)):
+            if not self._fixed and moves(node, self._slope(k)):
                 slopes[k] = derivative(node, self._slope(k))
                 choose(query, named(slopes[k], f"{name}_by{k}"))
         self._slopes[name] = slopes
@@ -214,7 +215,7 @@ class Estimates:
         choose(query, named(self._effective(aggregate), f"e{i}"))
         slopes: dict[int, exp.Expr] = {}
         for k in dict.fromkeys(aggregate.bases):
-            if moves(made.smooth, self._slope(k)):
+            if not self._fixed and moves(made.smooth, self._slope(k)):
                 slopes[k] = derivative(made.smooth, self._slope(k))
                 if not isinstance(slopes[k], exp.Literal):
                     choose(query, named(slopes[k], f"d{i}_{k}"))
@@ -263,7 +264,7 @@ class Estimates:
         value = column(f"a{i}")
         exact = number(0.0), value, value.copy(), exp.Boolean(this=True)
         sure = {t for k in aggregate.bases for t in self._base[k]} <= self._sure
-        if sure or (isinstance(self._certain, exp.Boolean) and self._certain.this):
+        if sure or self._fixed:
             return exact
         found = self._uncertain(i, aggregate)
         if isinstance(self._certain, exp.Boolean):
@@ -353,7 +354,8 @@ class Estimates:
     # -- quantiles and domains ------------------------------------------------------------
 
     def _quantile(self, i: int, aggregate: Aggregate) -> exp.Expr:
-        assert aggregate.fraction is not None
+        if aggregate.fraction is None:
+            raise AssertionError("the block lacks a part that its kind has")
         kind = "disc" if aggregate.call.name == "quantile_disc" else "cont"
         fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
         return call(
@@ -393,7 +395,8 @@ class Estimates:
         ]
 
     def _temporal(self, aggregate: Aggregate) -> bool:
-        assert aggregate.ordered is not None
+        if aggregate.ordered is None:
+            raise AssertionError("the block lacks a part that its kind has")
         written = self._states.written[sql(aggregate.ordered)]
         for axis in self._states.axes:
             if isinstance(written, exp.Column) and written.name in axis.cells.column_names:
@@ -402,7 +405,8 @@ class Estimates:
 
     def _from_domain(self, aggregate: Aggregate) -> exp.Expr:
         """MIN or MAX of a sensitive column: of its public domain."""
-        assert aggregate.ordered is not None
+        if aggregate.ordered is None:
+            raise AssertionError("the block lacks a part that its kind has")
         (owner,) = {c.name for c in aggregate.ordered.find_all(exp.Column)}
         made = exp.Select(expressions=[call(aggregate.call.name, aggregate.ordered.copy())])
         made.from_(table(self._domain(owner), PUBLISHED), copy=False)

@@ -195,7 +195,8 @@ class Writer:
                 if whole is None
                 else exp.Union(this=whole, expression=part, distinct=False, by_name=True)
             )
-        assert whole is not None
+        if whole is None:
+            raise AssertionError("the block lacks a part that its kind has")
         return (*steps, Step(self._name("block"), whole))
 
     def _set_steps(self, n: int, chosen: Sequence[int]) -> list[Step]:
@@ -267,7 +268,8 @@ class Writer:
                 choose(query, named(self._states.written[sql(key.expression)].copy(), f"k{i}"))
         choose(query, named(self._kept(), "kept"))
         for i, aggregate in self._of_kind("quantile", "mode"):
-            assert aggregate.ordered is not None
+            if aggregate.ordered is None:
+                raise AssertionError("the block lacks a part that its kind has")
             written = self._states.written[sql(aggregate.ordered)]
             order = exp.Order(expressions=[exp.Ordered(this=written.copy(), nulls_first=False)])
             rank = exp.Window(this=call("dense_rank"), order=order, over="OVER")
@@ -366,9 +368,8 @@ class Writer:
         )
         self._cross(query, table(self._name("constants")))
         for t in range(len(self._pieces)):
-            choose(
-                query, named(call("privsql_inverse", column(f"f{t}"), column("factors")), f"i{t}")
-            )
+            inverse = call("privsql_inverse", column(f"f{t}"), column("factors"))
+            choose(query, named(column(f"f{t}") if self._fixed else inverse, f"i{t}"))
         for i, _ in self._of_kind("quantile"):
             values = exp.Select(
                 expressions=[
@@ -637,7 +638,7 @@ class Writer:
 
         Decoy's is exact for counts of the whole table (r = 1), where published counts are sums
         of multinomials over groups, and plain for few rows; between them it is no theorem but
-        an interpolation that errs on the wide side (tests.oracle.families has the figures).
+        an interpolation, mostly on the wide side (tests.oracle.families has the figures).
         Together with another sensitive column, with hidden columns or weights the plain
         formula stands for all three, which errs on the wide side as well.
         """
@@ -646,7 +647,8 @@ class Writer:
     def _tail(self, f: str, g: str, pair: str) -> exp.Expr:
         """What the whole column has to say about a pair of pieces."""
         axis = self._whole
-        assert axis is not None
+        if axis is None:
+            raise AssertionError("the block lacks a part that its kind has")
         masses = column("masses")
         if axis.mechanism == "decoy":
             weighed = products(masses, column(f))
@@ -661,7 +663,8 @@ class Writer:
 
     def _tallies(self, i: int, aggregate: Aggregate) -> exp.Expr:
         """The distribution of a quantile's value, in independent parts."""
-        assert aggregate.fraction is not None
+        if aggregate.fraction is None:
+            raise AssertionError("the block lacks a part that its kind has")
         parts = []
         for t in self._base[aggregate.bases[0]]:
             half = self._halves[t]

@@ -179,8 +179,8 @@ class StateScan:
         hidden = [named(node.copy(), f"h{i}") for i, node in enumerate(self._states.hidden)]
         inner = exp.Select(expressions=[*keys, *hidden, *self._coded()])
         for name, half in self._halves.items():
-            assert half.node is not None
-            inner = choose(inner, named(half.node.copy(), name))
+            if half.node is not None:
+                inner = choose(inner, named(half.node.copy(), name))
         if self._catalog.multiplicity:
             inner = choose(inner, named(column(MULTIPLICITY, PUBLISHED), "m"))
         if self._catalog.weighted:
