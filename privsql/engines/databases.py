@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import duckdb
@@ -13,8 +14,15 @@ from privsql.errors import ProgrammingError
 Parameters = Sequence[object] | Mapping[str, object]
 
 
-def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBPyRelation:
-    """The relation of one SELECT with as many parameters as it takes; it has not run yet."""
+# Said of results that are fetched as Arrow without a relation.  Making the relation plans the
+# statement twice, which for our long ones costs far more than a copy of their few rows.
+warnings.filterwarnings("ignore", message="Arrow output on a DB-API", module=r"privsql\.engines")
+
+
+def _checked(
+    cursor: Cursor, sql: str, parameters: Parameters
+) -> tuple[duckdb.Statement, dict[str, object] | list[object]]:
+    """One SELECT and as many values as it takes."""
     statements = cursor.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise ProgrammingError("only one SELECT at a time can be run here")
@@ -22,12 +30,26 @@ def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBP
     if wanted != given:
         raise ProgrammingError(f"the statement takes {wanted} parameters; {given} were given")
     values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
-    return cursor.sql(statements[0], params=values)
+    return statements[0], values
+
+
+def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBPyRelation:
+    """The relation of one SELECT; it has not run yet."""
+    statement, values = _checked(cursor, sql, parameters)
+    return cursor.sql(statement, params=values)
 
 
 def fetched(sql: str, parameters: Parameters) -> Callable[[Cursor], pa.Table]:
     """Work that runs one SELECT and returns its rows."""
-    return lambda cursor: selected(cursor, sql, parameters).to_arrow_table()
+
+    def work(cursor: Cursor) -> pa.Table:
+        cursor.execute(*_checked(cursor, sql, parameters))
+        table = cursor.to_arrow_table()
+        if table is None:
+            raise ProgrammingError("the statement has no rows to give")
+        return table
+
+    return work
 
 
 def quoted(name: str) -> str:

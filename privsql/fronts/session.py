@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from privsql.policy.personal import notices as personal_notices
 from privsql.release.store import open_release
 from privsql.sql.catalog import Catalog, Sensitive, placed
 from privsql.sql.compile import Compiler
-from privsql.sql.compiled import Compiled
+from privsql.sql.compiled import Out
 from privsql.sql.expand import Expanded, expand
 from privsql.sql.explain import Explained, explain
 from privsql.sql.parse import Statement, Tree, parts, statements
@@ -39,16 +39,37 @@ from privsql.sql.plan import (
     described_query,
     empty_query,
     located,
+    masked_statement,
     place_in,
     public_columns,
     read_parameters,
     typed_query,
-    with_mask,
 )
 from privsql.sql.question import check_question
 from udfs.intervals import critical
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UBIGINT", "UHUGEINT")
+
+
+# Plans that a session keeps.
+REMEMBERED = 256
+
+Groups = tuple[Printed, dict[int, tuple[int, ...]]] | None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A query up to the point where published rows are read."""
+
+    plans: tuple[BlockPlan, ...]
+    groups: tuple[Groups, ...]
+    tree: Tree
+    final: Printed
+    outs: tuple[Out, ...]
+    described: tuple[tuple[str, str], ...]
+    notices: tuple[Notice, ...]
+    counts: tuple[int, ...]
+    parameters: Parameters
 
 
 class Session:
@@ -70,6 +91,7 @@ class Session:
         self._lock = threading.RLock()
         self._counter = itertools.count()
         self._domains: dict[str, str] = {}
+        self._plans: dict[tuple[str, Settings], Planned] = {}
         self._closed = False
         self.settings = Settings()
         for name, value in settings.items():
@@ -154,6 +176,43 @@ class Session:
         given: Sequence[object] | Mapping[str, object] | None,
         settings: Settings,
     ) -> Outcome:
+        # A dashboard asks the same again and again; parameters take part in planning.
+        key = (statement.text, settings) if not given else None
+        planned = self._plans.get(key) if key is not None else None
+        if planned is None:
+            planned = self._planned(statement, given, settings)
+            if key is not None:
+                self._remember(key, planned)
+        loaded: list[str] = []
+        notices = list(planned.notices)
+        try:
+            hidden = []
+            for plan, groups in zip(planned.plans, planned.groups, strict=True):
+                aggregates = self._refused(plan, groups, statement, notices, loaded)
+                if aggregates:
+                    hidden.append((plan, aggregates))
+                self._load(plan, loaded, settings, planned.outs)
+            final = planned.final
+            if hidden:
+                final = masked_statement(planned.tree, hidden, planned.parameters)
+            table = self._memory.run(*_both(final))
+        except Error as problem:
+            tree = planned.tree if statement.tree is None else statement.tree
+            raise located(problem, tree, statement.source) from None
+        finally:
+            if loaded:
+                self._memory.forget(*loaded)
+        outcome = self._outcome(table, planned.outs, planned.described, settings)
+        said = (*notices, *outcome.notices, *notices_of(outcome, planned.counts))
+        return replace(outcome, notices=said)
+
+    def _planned(
+        self,
+        statement: Statement,
+        given: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Planned:
+        """Everything that can be settled before a published row is read."""
         if statement.tree is None:
             raise ProgrammingError("there is no query in this statement")
         tree = statement.tree.copy()
@@ -164,37 +223,41 @@ class Session:
         compiled = compiler.compile(tree)
         prefix = f"privsql_q{next(self._counter)}"
         writer = self._writer(parameters, settings)
-        loaded: list[str] = []
         try:
-            plans = []
-            notices = list(compiler.notices)
-            for n, part in enumerate(compiler.parts):
-                plan = writer.plan(part, f"{prefix}_{n}")
-                plan = self._allowed(plan, writer.groups(part), statement, notices, loaded)
-                plans.append(plan)
-                self._load(plan, loaded, settings, compiled)
-            table = self._memory.run(*_both(writer.finish(compiled, plans)))
+            plans = [writer.plan(part, f"{prefix}_{n}") for n, part in enumerate(compiler.parts)]
+            groups = [writer.groups(part) for part in compiler.parts]
         except Error as problem:
             raise located(problem, statement.tree, statement.source) from None
-        finally:
-            if loaded:
-                self._memory.forget(*loaded)
-        outcome = self._outcome(table, compiled, described, settings)
-        said = (*notices, *outcome.notices, *notices_of(outcome, compiler.counts))
-        return replace(outcome, notices=said)
+        tree = writer.whole(compiled, plans)
+        return Planned(
+            tuple(plans),
+            tuple(groups),
+            tree,
+            parameters.bind(tree),
+            tuple(compiled.outs),
+            tuple(described),
+            tuple(compiler.notices),
+            tuple(compiler.counts),
+            parameters,
+        )
 
-    def _allowed(
+    def _remember(self, key: tuple[str, Settings], planned: Planned) -> None:
+        self._plans[key] = planned
+        if len(self._plans) > REMEMBERED:
+            self._plans.pop(next(iter(self._plans)))
+
+    def _refused(
         self,
         plan: BlockPlan,
-        groups: tuple[Printed, dict[int, tuple[int, ...]]] | None,
+        groups: Groups,
         statement: Statement,
         notices: list[Notice],
         loaded: list[str],
-    ) -> BlockPlan:
-        """Refuse, mask or flag what is about one personal group, before it is reconstructed."""
+    ) -> list[int]:
+        """Refuse or flag what is about one personal group; say which aggregates have gaps."""
         policy = self.release.manifest.policy
         if groups is None or (policy.personal_groups == "allow" and not policy.min_rows):
-            return plan
+            return []
         printed, selections = groups
         scanned = self._engine.scan(*_both(printed))
         verdict = judge(scanned, selections, policy, self._total)
@@ -204,21 +267,21 @@ class Session:
             raise problem
         notices += personal_notices(verdict, policy)
         if not verdict.any_refused:
-            return plan
+            return []
         mask = scanned.select([c for c in scanned.column_names if c[0] in "kg"])
         for i, cells in verdict.refused.items():
             mask = mask.append_column(f"p{i}", pa.array(cells))
         self._memory.load(f"{plan.prefix}_mask", mask)
         loaded.append(f"{plan.prefix}_mask")
-        return with_mask(plan, list(verdict.refused))
+        return list(verdict.refused)
 
     def _load(
-        self, plan: BlockPlan, loaded: list[str], settings: Settings, compiled: Compiled
+        self, plan: BlockPlan, loaded: list[str], settings: Settings, outs: Sequence[Out]
     ) -> None:
         scanned = self._engine.scan(*_both(plan.scan))
         cells = 1
         if settings.simultaneous:
-            cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in compiled.outs))
+            cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in outs))
         z = critical(settings.confidence_level, cells)
         tables = {
             f"{plan.prefix}_scan": scanned,
@@ -257,11 +320,10 @@ class Session:
     def _outcome(
         self,
         table: pa.Table,
-        compiled: Compiled,
-        described: list[tuple[str, str]],
+        outs: Sequence[Out],
+        described: Sequence[tuple[str, str]],
         settings: Settings,
     ) -> Outcome:
-        outs = compiled.outs
         visible = table.select(list(range(len(outs))))
         names = [described[i][0] if i < len(described) else out.name for i, out in enumerate(outs)]
         columns = []
@@ -305,26 +367,14 @@ class Session:
         settings: Settings,
     ) -> Explained:
         """Plan a query and say how it would be answered, without reading a published row."""
-        if statement.tree is None:
-            raise ProgrammingError("there is no query in this statement")
-        tree = statement.tree.copy()
-        parameters = read_parameters(tree, given)
-        check_question(tree, statement.source)
-        described = self._described(statement, tree, parameters)
-        compiler = Compiler(self.catalog, statement.source, self._binds(parameters))
-        compiled = compiler.compile(tree)
-        prefix = f"privsql_q{next(self._counter)}"
-        writer = self._writer(parameters, settings)
-        plans = [writer.plan(part, f"{prefix}_{n}") for n, part in enumerate(compiler.parts)]
-        pairs = zip(described, compiled.outs, strict=False)
-        outputs = [(name, out.estimate) for (name, _), out in pairs]
-        final = writer.finish(compiled, plans)
+        planned = self._planned(statement, given, settings)
+        pairs = zip(planned.described, planned.outs, strict=False)
         return explain(
-            plans,
-            final,
-            outputs,
+            planned.plans,
+            planned.final,
+            [(name, out.estimate) for (name, _), out in pairs],
             self.catalog,
-            parameters,
+            planned.parameters,
             self._evaluated,
             estimator=settings.estimator,
             level=settings.confidence_level,

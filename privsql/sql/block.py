@@ -247,6 +247,8 @@ class Builder:
     ) -> Aggregate:
         value = call.arguments[0]
         if call.distinct or not self.sensitive(value) or self._has_public(value):
+            if self._catalog.weighted:
+                raise aggregates.sampled(call)
             raise Unsupported(
                 f"{call.name.upper()} of a public column under a sensitive condition",
                 hint="only the distribution of a sensitive column can be reconstructed; use AVG",

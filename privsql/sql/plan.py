@@ -11,7 +11,7 @@ be answered at all?) is not decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -275,6 +275,10 @@ class PlanWriter:
         return list(found.values())
 
     def finish(self, compiled: Compiled, plans: Sequence[BlockPlan]) -> Printed:
+        """The whole reconstruction as one printed statement."""
+        return self._parameters.bind(self.whole(compiled, plans))
+
+    def whole(self, compiled: Compiled, plans: Sequence[BlockPlan]) -> exp.Expr:
         """The whole reconstruction as one statement: blocks as CTEs, then the analyst's SQL."""
         tree = compiled.tree
         names = {
@@ -299,7 +303,7 @@ class PlanWriter:
             with_ = tree.args.get("with_")
             own = list(with_.expressions) if with_ is not None else []
             tree.set("with_", exp.With(expressions=[*ctes, *own]))
-        return self._parameters.bind(tree)
+        return tree
 
 
 def _constants(states: States) -> pa.Table:
@@ -315,12 +319,28 @@ def _constants(states: States) -> pa.Table:
     )
 
 
-def with_mask(plan: BlockPlan, hidden: list[int]) -> BlockPlan:
-    """The plan with a last step that empties the cells which the table ``_mask`` names."""
-    *steps, last = plan.steps
-    opened = Step(f"{plan.prefix}_open", last.query)
-    closed = Step(last.name, masked(plan.prefix, plan.block, hidden))
-    return replace(plan, steps=(*steps, opened, closed))
+def masked_statement(
+    tree: exp.Expr, hidden: Sequence[tuple[BlockPlan, list[int]]], parameters: Parameters
+) -> Printed:
+    """The statement with the cells empty that the tables ``_mask`` of its blocks name.
+
+    The block's own table becomes ``_open``, and what is read in its place has gaps.
+    """
+    made = tree.copy()
+    with_ = made.args["with_"]
+    for plan, aggregates in hidden:
+        name = f"{plan.prefix}_block"
+        at = next(i for i, cte in enumerate(with_.expressions) if cte.alias == name)
+        opened = exp.to_identifier(f"{plan.prefix}_open", quoted=True)
+        with_.expressions[at].args["alias"].set("this", opened)
+        closed = exp.CTE(
+            this=masked(plan.prefix, plan.block, aggregates),
+            alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)),
+            materialized=True,
+        )
+        ctes = list(with_.expressions)
+        with_.set("expressions", [*ctes[: at + 1], closed, *ctes[at + 1 :]])
+    return parameters.bind(made)
 
 
 def public_columns(block: Block) -> list[str]:

@@ -67,9 +67,7 @@ def row(session: Session, sql: str, *given: Any, **options: Any) -> dict[str, An
     return rows[0]
 
 
-def test_an_estimate_carries_its_error(
-    session: Session, truth: duckdb.DuckDBPyConnection
-) -> None:
+def test_an_estimate_carries_its_error(session: Session, truth: duckdb.DuckDBPyConnection) -> None:
     (exact,) = truth.execute(FLU).fetchone() or ()
     found = row(session, FLU)
     assert abs(found["n"] - exact) < 5 * found["n_stderr"]
