@@ -16,13 +16,14 @@ in state s adds ``G(published)`` to an estimate, ``G = A^-1 g``, with the varian
 so that n rows, whatever their states are, give a standard error of at most
 ``sqrt(n max_s v(s))``.  The largest one is shown: the one at the true shares would tell them.
 (reconstruction, 3 and 5)
+
+Here it is found out; ``explained`` has what is told, and its text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod, sqrt
+from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -35,6 +36,13 @@ from sqlglot.errors import SqlglotError
 from privsql.sql.aggregates import Base
 from privsql.sql.block import Aggregate, Block
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.explained import (
+    Explained,
+    ExplainedAggregate,
+    ExplainedBlock,
+    ExplainedCell,
+    ExplainedColumn,
+)
 from privsql.sql.plan import BlockPlan, Parameters, Printed
 from privsql.sql.states import Axis, States
 from privsql.sql.tree import bare, cast, choose, column, every, named, number, sql, table
@@ -43,10 +51,6 @@ Floats = NDArray[np.float64]
 
 # Runs a statement over these tables, without any release.
 Evaluate = Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
-
-# Shown of a column in the text; the rows have them all.
-SHOWN_CELLS = 12
-SHOWN_FACTOR = 6
 
 # States times groups beyond which a width is not worth its time.
 MOST_WORK = 2**22
@@ -59,169 +63,6 @@ _WHY = {
     "iterative": "it was asked for: the likeliest counts that are not negative; biased, cells"
     " must not be added up, and sums of values that may be negative use inversion",
 }
-
-
-@dataclass(frozen=True)
-class ExplainedCell:
-    """Values of a column that the query does not tell apart."""
-
-    meaning: str
-    mass: float | None  # under the replacing distribution, where there is one
-
-
-@dataclass(frozen=True)
-class ExplainedColumn:
-    """A sensitive column as the query sees it."""
-
-    name: str
-    mechanism: str
-    values: int
-    sent: str  # what the scan brings of it
-    cells: tuple[ExplainedCell, ...]
-    factor: tuple[tuple[float, ...], ...]  # the channel between cells
-    condition: float
-
-
-@dataclass(frozen=True)
-class ExplainedAggregate:
-    """An aggregate: how it is answered, and how far off it may be."""
-
-    sql: str
-    answered: str  # exact | estimated | from the public domain
-    width: str
-    row_error: float | None = None  # the largest standard deviation that one row adds
-
-
-@dataclass(frozen=True)
-class ExplainedBlock:
-    """One SELECT over published rows."""
-
-    number: int
-    estimator: str  # exact | inversion | iterative
-    why: str
-    conditions: tuple[str, ...]  # public ones
-    keys: tuple[tuple[str, str], ...]  # expression, public or sensitive
-    joins: tuple[tuple[str, str], ...]
-    columns: tuple[ExplainedColumn, ...]
-    hidden: tuple[str, ...]  # public expressions that make groups of their own
-    aggregates: tuple[ExplainedAggregate, ...]
-    scans: tuple[str, ...]
-    steps: tuple[tuple[str, str], ...]  # name and SQL
-
-    @property
-    def states(self) -> int:
-        """How many states there are."""
-        return prod(len(one.cells) for one in self.columns)
-
-    @property
-    def condition(self) -> float:
-        """Condition number of the whole channel: those of the columns multiply."""
-        return prod(one.condition for one in self.columns)
-
-    def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Item, name and value of everything there is to say."""
-        yield "estimator", self.estimator, self.why
-        for text in self.conditions:
-            yield "public condition", "", text
-        for text, role in self.keys:
-            yield "key", text, role
-        for text, role in self.joins:
-            yield "join", text, role
-        for text in self.hidden:
-            yield "hidden key", text, "public, compared with a sensitive column"
-        for one in self.columns:
-            yield "column", one.name, f"{one.mechanism}, {one.values} values; {one.sent}"
-            for i, cell in enumerate(one.cells):
-                yield "cell", f"{one.name} {i}", cell.meaning
-                if cell.mass is not None:
-                    yield "mass", f"{one.name} {i}", repr(cell.mass)
-            yield "factor", one.name, repr([list(row) for row in one.factor])
-            yield "condition number", one.name, repr(one.condition)
-        if self.columns:
-            yield "states", "", str(self.states)
-            yield "condition number", "", repr(self.condition)
-        for aggregate in self.aggregates:
-            yield "aggregate", aggregate.sql, aggregate.answered
-            yield "expected width", aggregate.sql, aggregate.width
-        for i, text in enumerate(self.scans):
-            yield "scan", str(i), text
-        for name, text in self.steps:
-            yield "step", name, text
-
-    def lines(self) -> Iterator[str]:
-        """All of it for a person."""
-        yield f"block {self.number}: {self._title()}"
-        yield f"  why: {self.why}"
-        for text in self.conditions:
-            yield f"  public condition, evaluated as it stands: {text}"
-        for text, role in self.keys:
-            origin = "" if role == "public" else "; its groups come from the public domain"
-            yield f"  key, {role}{origin}: {text}"
-        for text, role in self.joins:
-            yield f"  join, {role}: {text}"
-        for text in self.hidden:
-            yield f"  public, but compared with a sensitive column, so it makes groups: {text}"
-        if self.columns:
-            sizes = " x ".join(str(len(one.cells)) for one in self.columns)
-            product = f"{sizes} = " if len(self.columns) > 1 else ""
-            yield f"  states: {product}{self.states}; condition number {self.condition:.4g}"
-        for one in self.columns:
-            yield from _column_lines(one)
-        yield "  aggregates:"
-        for aggregate in self.aggregates:
-            yield f"    {aggregate.sql}: {aggregate.answered}; {aggregate.width}"
-        if not self.aggregates:
-            yield "    none: the groups themselves are asked for"
-        for text in self.scans:
-            yield "  scan, beside the published table:"
-            yield from _indented(_pretty(text))
-        if self.steps:
-            yield "  reconstruction, in memory:"
-        for name, text in self.steps:
-            yield f"    {name}:"
-            yield from _indented(_pretty(text), 6)
-
-    def _title(self) -> str:
-        if self.estimator == "exact":
-            return "exact, no sensitive column is involved"
-        return f"estimated by {self.estimator}"
-
-
-@dataclass(frozen=True)
-class Explained:
-    """How a query would be answered."""
-
-    blocks: tuple[ExplainedBlock, ...]
-    query: str  # what reads the blocks' tables
-    outputs: tuple[tuple[str, str], ...]  # columns, exact or estimate
-
-    def text(self) -> str:
-        """All of it for a person."""
-        lines: list[str] = []
-        for block in self.blocks:
-            lines += [*block.lines(), ""]
-        lines.append("answer, in memory:")
-        lines += [f"  column {name!r}: {kind}" for name, kind in self.outputs]
-        lines += _indented(_pretty(self.query), 2)
-        return "\n".join(lines) + "\n"
-
-    def rows(self) -> list[tuple[int | None, str, str, str]]:
-        """All of it for a program: block (NULL for the whole query), item, name, value."""
-        found: list[tuple[int | None, str, str, str]] = [
-            (block.number, *row) for block in self.blocks for row in block.rows()
-        ]
-        found += [(None, "output", name, kind) for name, kind in self.outputs]
-        found.append((None, "query", "", self.query))
-        return found
-
-    def table(self) -> pa.Table:
-        """The rows as a table with the columns block, item, name and value."""
-        columns = list(zip(*self.rows(), strict=True))
-        kinds = (pa.int64(), pa.string(), pa.string(), pa.string())
-        names = ("block", "item", "name", "value")
-        return pa.table(
-            {n: pa.array(c, type=k) for n, c, k in zip(names, columns, kinds, strict=True)}
-        )
 
 
 def explain(
@@ -543,32 +384,6 @@ def _called(joined: exp.Expr, alias: str) -> str:
     return joined.name if isinstance(joined, exp.Table) else alias
 
 
-def _column_lines(one: ExplainedColumn) -> Iterator[str]:
-    yield f"  {one.name}: {one.mechanism}, {one.values} values; {one.sent}"
-    for i, cell in enumerate(one.cells[:SHOWN_CELLS]):
-        mass = "" if cell.mass is None else f"    mass {cell.mass:.6g}"
-        yield f"    cell {i}: {cell.meaning}{mass}"
-    if len(one.cells) > SHOWN_CELLS:
-        yield f"    ... {len(one.cells) - SHOWN_CELLS} more"
-    if len(one.cells) <= SHOWN_FACTOR:
-        for i, row in enumerate(one.factor):
-            lead = "channel between cells" if i == 0 else ""
-            yield f"    {lead:22}[{'  '.join(f'{entry:.6f}' for entry in row)}]"
-    yield f"    condition number {one.condition:.4g}"
-
-
-def _indented(text: str, by: int = 4) -> list[str]:
-    return [" " * by + line for line in text.splitlines()]
-
-
-def _pretty(text: str) -> str:
-    """A statement over several lines; as it is where sqlglot cannot read it again."""
-    try:
-        return sqlglot.parse_one(text, dialect="duckdb").sql("duckdb", pretty=True)
-    except SqlglotError:
-        return text
-
-
 def _taken_apart(text: str, prefixes: tuple[str, ...]) -> tuple[list[tuple[str, str]], str]:
     """The steps of the whole reconstruction by name, and the query that is left."""
     try:
@@ -583,3 +398,15 @@ def _taken_apart(text: str, prefixes: tuple[str, ...]) -> tuple[list[tuple[str, 
     steps = [(cte.alias, sql(cte.this)) for cte in ours]
     tree.set("with_", exp.With(expressions=theirs) if theirs else None)
     return steps, sql(tree)
+
+
+__all__ = [
+    "Evaluate",
+    "Explained",
+    "ExplainedAggregate",
+    "ExplainedBlock",
+    "ExplainedCell",
+    "ExplainedColumn",
+    "explain",
+    "row_error",
+]

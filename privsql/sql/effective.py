@@ -1,0 +1,127 @@
+"""Bounds of effective rows, where the scan brings sums and not the states.
+
+The rule of effective rows (``udfs.variance.weights``) needs counts of states.  Here both its sums
+are bounded on the safe side, with L = G - mean, S the states of the block:
+
+    second >= sum L^2
+    fourth <= max L^2 * sum L^2  +  n sum_S floor_s L_s^4  +  sum_S L_s^4
+
+An answer may be called unreliable that states would call reliable, never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb
+
+from sqlglot import exp
+
+from privsql.sql.calculus import add, multiply
+from privsql.sql.factored import Product
+from privsql.sql.tree import column, named, number, wrapped
+from privsql.sql.weighing import Sums, literal, scaled
+from privsql.sql.writing import call, or_zero
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Bounds of the two sums that effective rows are made of, as SQL in three levels."""
+
+    ends: tuple[float, ...] = ()  # least and largest K; none where the piece is known
+    sums: Mapping[str, exp.Expr] = field(default_factory=dict)  # over rows, by name
+    first: exp.Expr = field(default_factory=exp.Null)  # sum of K over rows
+    square: exp.Expr = field(default_factory=exp.Null)  # sum of K^2 over rows
+    floor: Sequence[float] = ()  # sums over states of floor * K^i
+    count: Sequence[float] = ()  # sums over states of K^i
+
+    def taken(self, t: int) -> list[exp.Expr]:
+        """What is wanted of the scan."""
+        return [named(node, f"{name}_{t}") for name, node in self.sums.items()]
+
+    def centred(self, t: int) -> list[exp.Expr]:
+        """The mean of K, what is left of its square, and the farthest that K is from it."""
+        if not self.ends:
+            return []
+        rows = exp.Nullif(this=column(f"rows_{t}"), expression=number(0))
+        mean = or_zero(exp.Div(this=self.first, expression=rows, typed=False, safe=False))
+        known = exp.Mul(this=self.first, expression=wrapped(mean))
+        second = call("greatest", exp.Sub(this=self.square, expression=known), literal(0.0))
+        carried = [column(f"{name}_{t}") for name in self.sums if name not in ("first", "square")]
+        return [*carried, named(mean, f"centre_{t}"), named(second, f"second_{t}")]
+
+    def weights(self, t: int) -> list[exp.Expr]:
+        """``ws`` and ``wf``."""
+        if not self.ends:
+            return [named(literal(0.0), f"ws{t}"), named(literal(0.0), f"wf{t}")]
+        second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
+        low, high = (literal(end) for end in self.ends)
+        away = exp.Sub(this=high, expression=mean), exp.Sub(this=mean, expression=low)
+        reach = call("power", call("greatest", *away), number(2))
+        fourths, most, heavy = rows, None, None
+        if "fourths" in self.sums:
+            fourths, most = column(f"fourths_{t}"), column(f"most_{t}")
+            below = exp.Nullif(this=rows, expression=number(0))
+            heavy = or_zero(exp.Div(this=fourths, expression=below, typed=False, safe=False))
+        top = multiply(reach, second)
+        floor, count = _fourth(self.floor, mean), _fourth(self.count, mean)
+        if most is not None and heavy is not None:
+            top = multiply(most, top)
+            count = multiply(call("power", heavy, number(2)), count)
+        fourth = add(add(top, multiply(fourths, floor)), count)
+        return [named(second, f"ws{t}"), named(fourth, f"wf{t}")]
+
+
+def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bound:
+    """The bound of piece t, which names the sums that it wants of the scan."""
+    columns, scan = sums.columns, sums.scan
+    if not product.parts:
+        return Bound()
+    plain = Product(product.constant, (), product.parts)
+    low, high = product.constant, product.constant
+    floor = [product.constant**i for i in range(5)]
+    count = list(floor)
+    for part in product.parts:
+        inverse = columns.inverse(part)
+        ends = [a * b for a in (low, high) for b in (inverse.min(), inverse.max())]
+        low, high = float(min(ends)), float(max(ends))
+        own = inverse[columns.cells(part.column).first]
+        for i in range(5):
+            mass = columns.mass(part.column, inverse**i)
+            floor[i] *= (1 - columns.retention(part.column)) * mass
+            count[i] *= float((own**i).sum())
+    for name in set(columns.names) - {part.column for part in product.parts}:
+        cells = columns.cells(name).count
+        least = 1 - columns.retention(name) if cells > 1 else 1.0
+        floor = [least * x for x in floor]
+        count = [cells * x for x in count]
+    even = not weighted and (not half or scan.indicator(half))
+    # The measure under which rows count: m W^2 v^2.
+    taken: dict[str, exp.Expr] = {}
+    if even:
+        taken["rows"] = column(scan.added([half or None], 1))
+        first, square = sums.first(product), sums.second(product, product)
+    else:
+        own_half = [half, half] if half else []
+        weight, scale = scan.weight(plain), sums.scale(plain)
+        one = scan.added([*own_half, weight], 2)
+        two = scan.added([*own_half, weight, weight], 2)
+        taken["rows"] = column(scan.added(own_half, 2))
+        taken["first"] = scaled(scale, column(one))
+        taken["square"] = scaled(scale**2, column(two))
+        taken["fourths"] = column(scan.added([*own_half, *own_half], 4))
+        taken["most"] = column(scan.largest(half))
+        first, square = column(f"first_{t}"), column(f"square_{t}")
+    return Bound((low, high), taken, first, square, floor, count)
+
+
+def _fourth(moments: Sequence[float], mean: exp.Expr) -> exp.Expr:
+    """``sum (K - mean)^4`` from sums of powers of K."""
+    made = literal(float(moments[0]))
+    for i in range(1, 5):
+        sign = -1.0 if i % 2 else 1.0
+        made = exp.Add(
+            this=exp.Mul(this=wrapped(made), expression=mean),
+            expression=literal(sign * comb(4, i) * float(moments[i])),
+        )
+    return made
