@@ -49,7 +49,9 @@ CASES: list[tuple[Domain, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("domain", "draw"), CASES, ids=lambda case: getattr(case, "__name__", str(case)[:50]))
+@pytest.mark.parametrize(
+    ("domain", "draw"), CASES, ids=lambda case: getattr(case, "__name__", str(case)[:50])
+)
 def test_duckdb_counts_the_same(domain, draw):
     rng = random.Random(7)
     connection = duckdb.connect()
