@@ -33,7 +33,7 @@ types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
 
 check: $(STAMP)  ## doctests and tests
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test: lint types check  ## everything that must pass
 

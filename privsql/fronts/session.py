@@ -36,6 +36,7 @@ from privsql.sql.plan import (
     Parameters,
     PlanWriter,
     Printed,
+    check_work,
     described_query,
     empty_query,
     located,
@@ -282,6 +283,7 @@ class Session:
         cells = 1
         if settings.simultaneous:
             cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in outs))
+        check_work(plan, scanned)
         z = critical(settings.confidence_level, cells)
         tables = {
             f"{plan.prefix}_scan": scanned,

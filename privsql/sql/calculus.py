@@ -11,7 +11,7 @@ made so has no error bar.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
@@ -73,6 +73,14 @@ def add(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     if is_zero(one):
         return two
     return one if is_zero(two) else exp.Add(this=wrapped(one), expression=wrapped(two))
+
+
+def sum_of(parts: Sequence[exp.Expr]) -> exp.Expr:
+    """A sum of many parts as a balanced tree: a long chain would be deeper than Python's stack."""
+    if len(parts) <= 1:
+        return parts[0] if parts else number(0)
+    middle = len(parts) // 2
+    return add(sum_of(parts[:middle]), sum_of(parts[middle:]))
 
 
 def multiply(one: exp.Expr, two: exp.Expr) -> exp.Expr:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.errors import Error, NotSupportedError, Place, ProgrammingError
+from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.compiled import Compiled, Part, block_name, our_function
@@ -365,6 +365,30 @@ def located(problem: Error, tree: exp.Expr, text: str) -> Error:
     if problem.hint is None and isinstance(problem, ProgrammingError):
         problem.hint = "estimates are DOUBLE: cast them where a function wants another type"
     return problem
+
+
+# Entries that the lists of a reconstruction may hold together: some 500 MB.
+MOST_ENTRIES = 2**26
+
+
+def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
+    """Refuse a reconstruction whose lists would not fit, now that the scan tells their number.
+
+    Every class of sensitive keys has a list over states, for every value of the public
+    columns that could not be separated from sensitive ones.
+    """
+    if plan.states is None or not plan.states.hidden:
+        return
+    names = [f"h{i}" for i in range(len(plan.states.hidden))]
+    hidden = scanned.select(names).group_by(names).aggregate([]).num_rows
+    classes = plan.states.count if any(key.sensitive for key in plan.block.keys) else 1
+    if hidden * classes * plan.states.count > MOST_ENTRIES:
+        columns = ", ".join(axis.column for axis in plan.states.axes)
+        raise TooLargeError(
+            f"sensitive columns ({columns}) are compared with {hidden} public values in"
+            f" {plan.states.count} states",
+            hint="group by fewer or coarser values, or compare with constants",
+        )
 
 
 def empty_query(catalog: Catalog) -> str:

@@ -112,7 +112,7 @@ class Writer(Spreads):
                 exp.Coalesce(this=call("list", node), expressions=[cast(exp.Array(), kind)])
                 for node, kind in (
                     (column("state"), "BIGINT[]"),
-                    (cast(column(name), "DOUBLE"), "DOUBLE[]"),
+                    (cast(or_zero(column(name)), "DOUBLE"), "DOUBLE[]"),
                 )
             ]
             dense = call("privsql_dense", *lists, number(self._states.count))
@@ -299,7 +299,10 @@ class Writer(Spreads):
         totals.group_by(*groups, value.copy(), copy=False)
         names = [g.name for g in groups]
         best = exp.Select(expressions=[*map(column, names)])
-        choose(best, named(call("arg_max", column("value"), column("total")), "value"))
+        largest = call("arg_max", column("value"), column("total"))
+        # Of no rows there is no most frequent value.
+        some = exp.Where(this=exp.GT(this=column("total"), expression=number(0)))
+        choose(best, named(exp.Filter(this=largest, expression=some), "value"))
         best.from_(derived(totals, "totals"), copy=False)
         if names:
             best.group_by(*map(column, names), copy=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from privsql.sql.calculus import add
+from privsql.sql.calculus import sum_of
 from privsql.sql.kernels import Kernels, quotient, retention_of
 from privsql.sql.tree import (
     column,
@@ -18,19 +18,19 @@ class Spreads(Kernels):
     """Writes how two sums vary together, mechanism by mechanism."""
 
     def _covariance(self, k: int, other: int) -> exp.Expr:
-        total: exp.Expr = number(0)
-        for t in self._base[k]:
-            for u in self._base[other]:
-                total = add(total, self._shared(t, u, f"{min(t, u)}_{max(t, u)}"))
-        return total
+        return sum_of(
+            [
+                self._shared(t, u, f"{min(t, u)}_{max(t, u)}")
+                for t in self._base[k]
+                for u in self._base[other]
+            ]
+        )
 
     def _with_total(self, k: int, other: int) -> exp.Expr:
         """Covariance of base k in a cell with another base over all cells."""
-        made: exp.Expr = number(0)
-        for t in self._base[k]:
-            for u in self._base[other]:
-                made = add(made, self._shared(t, u, f"all{t}_{u}"))
-        return made
+        return sum_of(
+            [self._shared(t, u, f"all{t}_{u}") for t in self._base[k] for u in self._base[other]]
+        )
 
     def _shared(self, t: int, u: int, pair: str) -> exp.Expr:
         """Covariance of two pieces: ``sum m (W^2 v v' G G' - W v v' H)`` (udfs.variance)."""
