@@ -67,9 +67,19 @@ class Summary:
         return "\n".join(lines)
 
 
+# What sees all rows of an answer at once, those of empty groups too.
+WHOLE = {"limit", "qualify"} | {
+    f"window {kind}" for kind in ("total", "share", "rank", "place", "before", "running", "above")
+}
+
+
 def usable(case: Case, at: World) -> bool:
     """Whether the case has one answer on this world's raw table."""
     if case.complete and at.variant in SPARSE:
+        return False
+    # A filter below leaves groups out that LIMIT and windows would count: no raw answer has them.
+    below = {"filter in a sub-select", "cte that filters"} & case.features
+    if below and (case.complete or case.features & WHOLE):
         return False
     return all(at.raw.execute(check).fetchall() == [(True,)] for check in case.checks)
 

@@ -57,7 +57,7 @@ def explained(summary: Summary) -> str:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_answers_at_retention_one_are_those_of_duckdb(worlds: list[World], part: int) -> None:
     """In parts, so that two processes can share them; together they ask QUERIES."""
-    summary = run([(each, Layer(each)) for each in worlds], QUERIES // PARTS, SEED + part)
+    summary = run([(each, Layer(each)) for each in worlds], QUERIES // PARTS, SEED + part, shrunk=1)
     print(summary)
     assert not summary.failures, explained(summary)
     assert summary.cases == QUERIES // PARTS
@@ -76,7 +76,7 @@ def test_every_query_runs_and_the_grammar_has_no_hole(worlds: list[World]) -> No
         ambiguous += not usable(case, at)
         seen |= case.features
     assert not {name.strip() for name in GRAMMAR.replace("\n", " ").split(",")} - seen
-    assert ambiguous < 450
+    assert ambiguous < 700
 
 
 def test_an_honest_layer_passes(worlds: list[World]) -> None:
