@@ -367,8 +367,8 @@ def located(problem: Error, tree: exp.Expr, text: str) -> Error:
     return problem
 
 
-# Entries that the lists of a reconstruction may hold together: some 500 MB.
-MOST_ENTRIES = 2**26
+# Entries of one list over states, for all classes and hidden values; there are tens of lists.
+MOST_ENTRIES = 2**21
 
 
 def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
