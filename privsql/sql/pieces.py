@@ -213,47 +213,22 @@ class Separator:
 
     def _division(self, node: exp.Div) -> list[Branch]:
         below = bare(node.right)
-        if self.is_public(below):
-            known = _known(exp.Div(this=_one(), expression=wrapped(below), typed=False, safe=False))
-            return [
-                replace(
-                    self._map(
-                        b,
-                        lambda p, s: (
-                            exp.Div(
-                                this=wrapped(p or _one()),
-                                expression=wrapped(below),
-                                typed=False,
-                                safe=False,
-                            ),
-                            s,
-                        ),
-                    ),
-                    guards=_union(b.guards, (known,)),
-                )
-                for b in self.value(node.left)
-            ]
-        if self.is_sensitive(below):
-            known = _known(exp.Div(this=_one(), expression=wrapped(below), typed=False, safe=False))
-            return [
-                replace(
-                    self._map(
-                        b,
-                        lambda p, s: (
-                            p,
-                            exp.Div(
-                                this=wrapped(s or _one()),
-                                expression=wrapped(below),
-                                typed=False,
-                                safe=False,
-                            ),
-                        ),
-                    ),
-                    truths=_union(b.truths, (known,)),
-                )
-                for b in self.value(node.left)
-            ]
-        return [Branch(truths=(_known(node),), terms=((None, node),))]
+        public, sensitive = self.is_public(below), self.is_sensitive(below)
+        if not public and not sensitive:
+            return [Branch(truths=(_known(node),), terms=((None, node),))]
+
+        def over(top: exp.Expr | None) -> exp.Expr:
+            return exp.Div(
+                this=wrapped(top or _one()), expression=wrapped(below), typed=False, safe=False
+            )
+
+        # By zero there is no value: in doubles it would be infinite, and poison every sum.
+        some = exp.NEQ(this=wrapped(below), expression=exp.Literal.number(0))
+        known = Branch((some,)) if public else Branch(truths=(_certainly(some),))
+        return [
+            self._map(b, lambda p, s: (over(p), s) if public else (p, over(s))) & known
+            for b in self.value(node.left)
+        ]
 
     def _case(self, node: exp.Case) -> list[Branch]:
         subject = node.args.get("this")

@@ -25,7 +25,6 @@ from tests.oracle.families import (
 )
 from tests.oracle.judging import Estimates, complaints, coverage
 from tests.oracle.releases import MECHANISMS, WHOLE, Releases, redrawn, releases
-from tests.oracle.sessions import session_class
 
 COPIES = 300
 DRAWN = 200  # of columns that are perturbed as a whole, in memory
@@ -85,7 +84,6 @@ ROW_BY_ROW = [case for case in CASES if case[0] not in WHOLE]
 AS_A_WHOLE = [case for case in CASES if case[0] in WHOLE]
 
 
-@pytest.mark.skipif(session_class() is None, reason="the query layer does not exist yet")
 @pytest.mark.parametrize(("mechanism", "name", "by"), ROW_BY_ROW)
 def test_estimates_and_their_error_bars(
     published: Publish,
@@ -119,7 +117,6 @@ def test_columns_perturbed_as_a_whole(
     assert not found, "\n".join([family.sql(by), *found])
 
 
-@pytest.mark.skipif(session_class() is None, reason="the query layer does not exist yet")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_one_release_asked_alone_answers_as_in_the_group(
     published: Publish, layers: Callable[[str], list[Asks]], name: str
@@ -135,7 +132,6 @@ def test_one_release_asked_alone_answers_as_in_the_group(
         np.testing.assert_allclose(np.array(alone, dtype=np.float64), wanted, rtol=1e-9)
 
 
-@pytest.mark.skipif(session_class() is None, reason="the query layer does not exist yet")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_linear_answers_are_those_of_the_formula(
     published: Publish, layers: Callable[[str], list[Asks]], mechanism: str
