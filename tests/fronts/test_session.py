@@ -239,3 +239,12 @@ def test_publishing_again_while_a_session_is_open(folder: Path) -> None:
     assert row(later, FLU)["n"] != before
     session.close()
     later.close()
+
+
+def test_a_divisor_that_may_be_zero_poisons_no_sum(
+    session: Session, truth: duckdb.DuckDBPyConnection
+) -> None:
+    text = "SELECT SUM(cost / age) AS s FROM patients WHERE disease = 'flu'"
+    (exact,) = truth.execute(text).fetchone() or ()
+    found = row(session, text)
+    assert abs(found["s"] - exact) < 5 * found["s_stderr"]
