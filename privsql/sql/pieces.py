@@ -171,7 +171,7 @@ class Separator:
         if self.is_public(node):
             return [Branch(guards=(_known(node),), terms=((node, None),))]
         if self.is_sensitive(node):
-            return [Branch(truths=(_known(node),), terms=((None, node),))]
+            return [Branch(truths=_finite(node), terms=((None, node),))]
         if isinstance(node, exp.Neg):
             return [
                 self._map(b, lambda p, s: (exp.Neg(this=wrapped(p or _one())), s))
@@ -298,6 +298,14 @@ def _certainly(node: exp.Expr) -> exp.Expr:
     """``(node) IS TRUE``: where only truth counts, FALSE and UNKNOWN are one cell."""
     inner = bare(node.this) if isinstance(node, exp.Not) else node
     return node if isinstance(inner, exp.Is) else _is(node, True)
+
+
+def _finite(node: exp.Expr) -> tuple[exp.Expr, ...]:
+    """Where a value is one; a quotient is infinite over zero, which a domain may hold."""
+    if node.find(exp.Div) is None:
+        return (_known(node),)
+    number = cast(wrapped(node), "DOUBLE")
+    return (_known(node), exp.Anonymous(this="isfinite", expressions=[number]))
 
 
 def _known(node: exp.Expr) -> exp.Expr:
