@@ -36,10 +36,20 @@ class Place:
         line = self.text[begin : end if end >= 0 else len(self.text)]
         number = self.text.count("\n", 0, self.start) + 1
         label = f"LINE {number}: "
+        at, stop = self.start - begin, min(self.stop - begin, len(line))
+        if len(line) > LONGEST:
+            # Of a line of a million characters the part that is meant, and what is around it.
+            first = max(0, at - LONGEST // 4)
+            line = line[first : first + LONGEST]
+            label += "... " if first else ""
+            at, stop = at - first, min(stop - first, len(line))
         # A tab must stay one, or the caret drifts on the reader's terminal.
-        lead = "".join(c if c == "\t" else " " for c in line[: self.start - begin])
-        width = max(1, min(self.stop, begin + len(line)) - self.start)
-        return f"{label}{line}\n{' ' * len(label)}{lead}{'^' * width}"
+        lead = "".join(c if c == "\t" else " " for c in line[:at])
+        return f"{label}{line}\n{' ' * len(label)}{lead}{'^' * max(1, stop - at)}"
+
+
+# Characters of a line that an error shows.
+LONGEST = 400
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,3 +61,10 @@ def test_the_family_of_pep_249_is_complete():
     for child, parent in tree.items():
         assert getattr(errors, child).__base__ is getattr(errors, parent)
     assert issubclass(errors.Warning, Exception)
+
+
+def test_a_long_line_is_shown_in_part() -> None:
+    shown = str(Place("x" * 10_000 + "HERE" + "y" * 10_000, 10_000, 10_004))
+    line, caret = shown.split("\n")
+    assert len(line) < 500
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "HERE"

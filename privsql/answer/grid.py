@@ -41,10 +41,11 @@ def grid(outcome: Outcome, max_rows: int = ROWS) -> Grid:
     else:
         gap, keep = None, list(range(rows))
     shown = []
+    kept = pa.array(keep, pa.int64())  # none of them has no type otherwise
     for i, column in enumerate(outcome.columns):
-        found = values(column.type, outcome.table.column(i).take(keep))
+        found = values(column.type, outcome.table.column(i).take(kept))
         if column.estimate:
-            _, low, high, reliable = (bar.take(keep).to_pylist() for bar in bars(outcome, i))
+            _, low, high, reliable = (bar.take(kept).to_pylist() for bar in bars(outcome, i))
             shown.append(list(map(estimate, found, low, high, reliable)))
         else:
             shown.append(list(map(exact, found)))

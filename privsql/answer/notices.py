@@ -25,6 +25,15 @@ def notices_of(outcome: Outcome, counts: Sequence[int]) -> list[Notice]:
                 f" rows for the interval to be called {outcome.level:.4g}",
             )
         )
+    wild = sum(_wild(outcome.table.column(i)) for i in outcome.bars)
+    if wild:
+        found.append(
+            Notice(
+                "not-finite",
+                f"{wild} estimate{'s are' if wild > 1 else ' is'} infinite or no number: the"
+                " arithmetic around aggregates divides by zero or leaves a function's range",
+            )
+        )
     below = sum(_negative(outcome.table.column(i)) for i in counts)
     if below:
         found.append(
@@ -43,6 +52,14 @@ def notices_of(outcome: Outcome, counts: Sequence[int]) -> list[Notice]:
 
 def _false(column: pa.ChunkedArray[Any]) -> int:
     return sum(chunk.false_count for chunk in column.chunks if isinstance(chunk, pa.BooleanArray))
+
+
+def _wild(column: pa.ChunkedArray[Any]) -> int:
+    """How many values are infinite or no number; NULL is none of them."""
+    if not pa.types.is_floating(column.type):
+        return 0
+    values = np.asarray(column.drop_null().to_numpy(), dtype=np.float64)
+    return int(np.sum(~np.isfinite(values)))
 
 
 def _negative(column: pa.ChunkedArray[Any]) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from privsql.answer import columns as seen
 from privsql.answer.grid import ROWS
 from privsql.answer.html import html
-from privsql.answer.outcome import Notice, Outcome
+from privsql.answer.outcome import Notice, Outcome, Personal
 from privsql.answer.text import explanation, text
 from privsql.answer.values import rows
 from privsql.errors import NotSupportedError
@@ -94,9 +94,9 @@ class Answer:
         return self.outcome.notices
 
     @property
-    def personal(self) -> tuple[int, ...]:
-        """Rows whose conditions select one personal group; none are flagged yet."""
-        return ()
+    def personal(self) -> Personal:
+        """How many cells are about one personal group, and how many were not answered."""
+        return self.outcome.personal
 
     def __len__(self) -> int:
         """The number of rows."""

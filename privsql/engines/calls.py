@@ -4,6 +4,12 @@
        └── waits for it, for an interruption, for the end of its time, for Ctrl-C;
            in the last three cases it interrupts the cursor until the worker has ended
 
+Some of DuckDB's functions do not look for an interruption until a value is done, and one value
+may be a gigabyte.  Then the caller does not wait: the statement is *left*, its worker goes on
+to be interrupted, and when too many are left nothing new begins until one of them has ended.
+
+A statement of ours may take several of these; what limits them together is the ``watch``.
+
 The thread is what makes Ctrl-C work.  DuckDB looks for signals between its own tasks only,
 and one task may take minutes; the caller, who merely waits, hears them at once.  DuckDB also
 forgets an interruption that comes before a statement has begun, so it is repeated.
@@ -11,20 +17,35 @@ forgets an interruption that comes before a statement has begun, so it is repeat
 
 from __future__ import annotations
 
+import atexit
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import duckdb
 
-from privsql.engines.problems import CanceledError, TimedOutError, translated
-from privsql.errors import Error, InterfaceError, ProgrammingError
+from privsql.engines.breaks import Break, Broken
+from privsql.engines.problems import CanceledError, translated
+from privsql.engines.watch import Watch, current
+from privsql.errors import Error, InterfaceError, OperationalError, ProgrammingError
 
 T = TypeVar("T")
 Cursor = duckdb.DuckDBPyConnection
 
 # Seconds between two interruptions of a statement that has not ended yet.
-PATIENCE = 0.02
+PATIENCE = 0.05
+
+# Seconds that a caller waits for a statement that was interrupted, and how many may be left.
+GRACE = 1.0
+LEFT = 2
+
+# Seconds that the end of the program waits for those.
+FAREWELL = 20.0
+
+# Seconds after which a function of ours, in Python, is broken off: it may have many rows to do.
+BREAKING = 0.1
 
 
 class _Call(Generic[T]):
@@ -36,21 +57,46 @@ class _Call(Generic[T]):
         self.ended = threading.Event()
         self.result: list[T] = []
         self.problem: Exception | None = None
+        self._break = Break()
 
     def run(self) -> None:
         try:
-            self.result.append(self.work(self.cursor))
-        except Exception as problem:
-            self.problem = problem
+            self._break.able(self._work)
+        except Broken:
+            self.problem = duckdb.InterruptException("broken")
         finally:
             self.ended.set()
             self.woken.set()
 
-    def stop(self) -> None:
-        """Interrupt until it has ended."""
-        while not self.ended.is_set():
+    def _work(self) -> None:
+        try:
+            self.result.append(self.work(self.cursor))
+        except Exception as problem:
+            # A function of ours that was broken fails, and DuckDB has its own words for that.
+            struck = self._break.struck and not isinstance(problem, Error)
+            self.problem = duckdb.InterruptException("broken") if struck else problem
+
+    def stop(self, seconds: float = math.inf) -> bool:
+        """Interrupt until it has ended, or time is up; whether it has ended."""
+        begun = time.monotonic()
+        while not self.ended.is_set() and time.monotonic() < begun + seconds:
             self.cursor.interrupt()
             self.ended.wait(PATIENCE)
+            if time.monotonic() > begun + BREAKING:
+                self._break.strike()
+        return self.ended.is_set()
+
+
+# Every statement that was left, in any database.
+_STILL: set[threading.Event] = set()
+
+
+@atexit.register
+def _wait_for_left() -> None:
+    """Python ends threads at its own end, and DuckDB's C++ aborts the program when it is one."""
+    until = time.monotonic() + FAREWELL
+    for ended in list(_STILL):
+        ended.wait(max(0.0, until - time.monotonic()))
 
 
 class Calls:
@@ -69,36 +115,73 @@ class Calls:
         self._lock = threading.Lock()
         self._open = True
         self._under_way: set[_Call[object]] = set()
+        self._left: set[_Call[object]] = set()
 
-    def run(self, work: Callable[[Cursor], T]) -> T:
-        """Do ``work`` on a cursor of its own; what it raises comes out as our errors."""
+    def run(self, work: Callable[[Cursor], T], *, tidying: bool = False) -> T:
+        """Do ``work`` on a cursor of its own; what it raises comes out as our errors.
+
+        ``tidying`` is short, and is done for statements whose time is up as well.
+        """
+        watch = current()
+        if watch is None:
+            return self._run(work, Watch(self._timeout))
+        shared = Watch() if tidying else watch
+        return watch.shielded(lambda: self._run(work, shared))
+
+    def _run(self, work: Callable[[Cursor], T], watch: Watch) -> T:
+        watch.check()
         call = self._begin(work)
         worker = threading.Thread(target=call.run, name="privsql statement", daemon=True)
         try:
             worker.start()
-            in_time = call.woken.wait(self._timeout)
-            call.stop()
+            # One that was canceled while the cursor was made was not yet there to be woken.
+            in_time = watch.problem() is not None or call.woken.wait(self._patience(watch))
+            call.stop(GRACE)
         except BaseException:  # Ctrl-C, at any point, or no thread to be had
             if worker.ident is not None:
-                call.stop()
+                call.stop(GRACE)
             raise
         finally:
-            with self._lock:
-                self._under_way.discard(call)
             if call.ended.is_set() or worker.ident is None:
-                call.ended.set()
-                call.cursor.close()
+                self._finish(call)
+            else:
+                self._leave(call)
+        if not call.ended.is_set() or isinstance(call.problem, duckdb.InterruptException):
+            raise self._ended_early(watch, in_time) from None
         # A statement that was done before the interruption reached it has an answer.
         if call.problem is None:
             return call.result[0]
-        if isinstance(call.problem, duckdb.InterruptException):
-            raise self._ended_early(in_time) from None
         raise translated(call.problem) from None
+
+    def _finish(self, call: _Call[T]) -> None:
+        call.ended.set()
+        with self._lock:
+            self._under_way.discard(call)
+            self._left.discard(call)
+        call.cursor.close()
+
+    def _leave(self, call: _Call[T]) -> None:
+        """Nobody waits for it any more; somebody must still end it."""
+
+        def end() -> None:
+            call.stop()
+            self._finish(call)
+            _STILL.discard(call.ended)
+
+        _STILL.add(call.ended)
+        with self._lock:
+            self._left.add(call)  # type: ignore[arg-type]
+        threading.Thread(target=end, name="privsql left", daemon=True).start()
 
     def _begin(self, work: Callable[[Cursor], T]) -> _Call[T]:
         with self._lock:
             if not self._open:
                 raise InterfaceError("the connection is closed", hint="open the release again")
+            if len(self._left) >= LEFT:
+                raise OperationalError(
+                    "statements that took too long are still being ended",
+                    hint="ask again in a moment",
+                )
             try:
                 cursor = self._connection.cursor()
                 # A cursor takes over the database, but not the search path.
@@ -110,13 +193,17 @@ class Calls:
             self._under_way.add(call)  # type: ignore[arg-type]
         return call
 
-    def _ended_early(self, in_time: bool) -> Error:
+    def _patience(self, watch: Watch) -> float | None:
+        """Seconds to wait: the shorter of the time of this call and of all of the statement."""
+        times = [each for each in (self._timeout, watch.remaining()) if each is not None]
+        return min(times, default=None)
+
+    def _ended_early(self, watch: Watch, in_time: bool) -> Error:
+        if (problem := watch.problem()) is not None:
+            return problem
         if in_time:
             return CanceledError("the statement was canceled")
-        return TimedOutError(
-            f"the statement took longer than {self._timeout:g} seconds",
-            hint="ask for fewer groups or conditions, or raise the time limit",
-        )
+        return Watch(self._timeout).late()
 
     def interrupt(self) -> None:
         """End what is under way, with a ``CanceledError`` to whoever waits for it."""
@@ -131,9 +218,9 @@ class Calls:
             under_way = list(self._under_way)
         for call in under_way:
             call.woken.set()
-        for call in under_way:
-            call.ended.wait()
-        if first:
+        ended = [call.ended.wait(2 * GRACE) for call in under_way]
+        # A connection that still works would wait for the end of it; the program's end does not.
+        if first and all(ended):
             self._connection.close()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
 
 from privsql.engines.calls import Cursor
-from privsql.errors import ProgrammingError
+from privsql.errors import ProgrammingError, TooLargeError
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -23,14 +26,44 @@ def _checked(
     cursor: Cursor, sql: str, parameters: Parameters
 ) -> tuple[duckdb.Statement, dict[str, object] | list[object]]:
     """One SELECT and as many values as it takes."""
-    statements = cursor.extract_statements(sql)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise ProgrammingError("only one SELECT at a time can be run here")
-    wanted, given = len(statements[0].named_parameters), len(parameters)
+    statement = _PARSED.get(cursor, sql)
+    wanted, given = len(statement.named_parameters), len(parameters)
     if wanted != given:
         raise ProgrammingError(f"the statement takes {wanted} parameters; {given} were given")
     values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
-    return statements[0], values
+    return statement, values
+
+
+class _Parsed:
+    """Statements that were read before; DuckDB takes milliseconds to read a long one.
+
+    What is kept is its tree, bound to no database.
+    """
+
+    def __init__(self, most: int = 512, longest: int = 100_000) -> None:
+        self._known: OrderedDict[str, duckdb.Statement] = OrderedDict()
+        self._most, self._longest = most, longest
+        self._lock = threading.Lock()
+
+    def get(self, cursor: Cursor, sql: str) -> duckdb.Statement:
+        """The one SELECT that a text is."""
+        with self._lock:
+            found = self._known.get(sql)
+            if found is not None:
+                self._known.move_to_end(sql)
+                return found
+        statements = cursor.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise ProgrammingError("only one SELECT at a time can be run here")
+        if len(sql) <= self._longest:
+            with self._lock:
+                self._known[sql] = statements[0]
+                if len(self._known) > self._most:
+                    self._known.popitem(last=False)
+        return statements[0]
+
+
+_PARSED = _Parsed()
 
 
 def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBPyRelation:
@@ -39,14 +72,49 @@ def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBP
     return cursor.sql(statement, params=values)
 
 
-def fetched(sql: str, parameters: Parameters) -> Callable[[Cursor], pa.Table]:
-    """Work that runs one SELECT and returns its rows."""
+@dataclass(frozen=True)
+class Most:
+    """What a statement may return: rows, cells (rows times columns) and bytes of Arrow."""
+
+    rows: int
+    cells: int
+    bytes: int
+
+    def fits(self, table: pa.Table) -> bool:
+        """Whether a result is small enough."""
+        return (
+            table.num_rows <= self.rows
+            and table.num_rows * table.num_columns <= self.cells
+            and table.nbytes <= self.bytes
+        )
+
+
+def fetched(
+    sql: str, parameters: Parameters, most: Most | None = None
+) -> Callable[[Cursor], pa.Table]:
+    """Work that runs one SELECT and returns its rows.
+
+    With ``most`` DuckDB stops one row after the limit.  LIMIT over a sub-query keeps its order,
+    as DuckDB documents, but columns of one name get different ones.
+    """
 
     def work(cursor: Cursor) -> pa.Table:
-        cursor.execute(*_checked(cursor, sql, parameters))
+        statement, values = _checked(cursor, sql, parameters)
+        if most is None:
+            cursor.execute(statement, values)
+        else:
+            # On its own it is one whole SELECT, so no parenthesis in it closes ours.
+            cut = f"SELECT * FROM (\n{sql}\n) LIMIT {most.rows + 1}"  # noqa: S608
+            cursor.execute(_PARSED.get(cursor, cut), values)
         table = cursor.to_arrow_table()
         if table is None:
             raise ProgrammingError("the statement has no rows to give")
+        if most is not None and not most.fits(table):
+            raise TooLargeError(
+                f"the result is larger than {most.rows} rows, {most.cells} cells"
+                f" or {most.bytes} bytes",
+                hint="group by fewer or coarser values, or add a LIMIT",
+            )
         return table
 
     return work
@@ -58,7 +126,7 @@ def quoted(name: str) -> str:
 
 
 def connected(
-    *, memory_limit: str | None, threads: int | None, temporary: str
+    *, memory_limit: str | None, threads: int | None, temporary: str, spill: str | None = None
 ) -> duckdb.DuckDBPyConnection:
     """An empty in-memory database that loads no extension and reads no variable by itself."""
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -66,6 +134,7 @@ def connected(
         "error_on_division_by_zero": "false",
         "autoload_known_extensions": "false",
         "autoinstall_known_extensions": "false",
+        "allow_community_extensions": "false",
         "temp_directory": temporary,
         # Here, because a cursor does not take over what was SET for another.
         "python_enable_replacements": "false",
@@ -75,11 +144,15 @@ def connected(
     if threads is not None:
         config["threads"] = threads
     try:
-        return duckdb.connect(":memory:", config=config)
+        connection = duckdb.connect(":memory:", config=config)
+        if spill is not None:
+            # Given with the rest, DuckDB shows this limit but does not keep to it.
+            connection.execute("SET max_temp_directory_size = $1", [spill])
+        return connection
     except duckdb.Error:
         raise ProgrammingError(
-            "the memory limit or the number of threads cannot be used",
-            hint="write a memory limit like '2GB', and threads as a number above 0",
+            "a limit of memory or disk, or the number of threads, cannot be used",
+            hint="write a limit like '2GB', and threads as a number above 0",
         ) from None
 
 

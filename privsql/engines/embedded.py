@@ -35,7 +35,8 @@ class Embedded:
     """Scans of one release in this process.
 
     ``tables`` are public tables to join with, copied in under their names.  ``timeout`` is in
-    seconds and for each scan.  Threads may share an engine.
+    seconds and for each scan; a statement of several has a ``watch``.  ``spill`` is what
+    sorting may use on disk, ``most`` what a scan may return.  Threads may share an engine.
     """
 
     def __init__(
@@ -46,13 +47,15 @@ class Embedded:
         memory_limit: str | None = None,
         threads: int | None = None,
         timeout: float | None = None,
+        spill: str | None = None,
+        most: databases.Most | None = None,
     ) -> None:
         limit = checked_timeout(timeout)
         # Beside the release, where its readers may see it and others not; of its own, because
         # DuckDB leaves a folder behind that two databases spilled into.
-        spill = f"{release.path.absolute()}.{secrets.token_hex(6)}.tmp"
+        folder = f"{release.path.absolute()}.{secrets.token_hex(6)}.tmp"
         connection = databases.connected(
-            memory_limit=memory_limit, threads=threads, temporary=spill
+            memory_limit=memory_limit, threads=threads, temporary=folder, spill=spill
         )
         try:
             _attach(connection, release)
@@ -62,11 +65,12 @@ class Embedded:
         except BaseException:
             connection.close()
             raise
+        self._most = most
         self._calls = Calls(connection, timeout=limit, prepare=[SEARCH_PATH])
 
     def scan(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one SELECT over the release and the public tables."""
-        return self._calls.run(databases.fetched(sql, parameters))
+        return self._calls.run(databases.fetched(sql, parameters, self._most))
 
     def interrupt(self) -> None:
         """End the scans that are under way; each raises a ``CanceledError`` where it waits."""

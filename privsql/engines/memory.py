@@ -59,11 +59,13 @@ class Memory:
             for name in names:
                 cursor.execute(f"DROP TABLE IF EXISTS memory.main.{databases.quoted(name)}")
 
-        self._calls.run(work)
+        self._calls.run(work, tidying=True)
 
-    def run(self, sql: str, parameters: Parameters = ()) -> pa.Table:
-        """Run one SELECT over what was loaded."""
-        return self._calls.run(databases.fetched(sql, parameters))
+    def run(
+        self, sql: str, parameters: Parameters = (), *, most: databases.Most | None = None
+    ) -> pa.Table:
+        """Run one SELECT over what was loaded; ``most`` is what it may return."""
+        return self._calls.run(databases.fetched(sql, parameters, most))
 
     def describe(self, sql: str, parameters: Parameters = ()) -> list[tuple[str, str]]:
         """Names and DuckDB types of the columns of one SELECT, which is not run."""

@@ -17,6 +17,7 @@ from privsql.errors import (
     NotSupportedError,
     OperationalError,
     ProgrammingError,
+    TooLargeError,
 )
 
 
@@ -131,6 +132,11 @@ def translated(problem: Exception) -> Error:
     text = str(problem)
     if isinstance(problem, duckdb.InvalidInputException) and KERNEL in text:
         return DataError(text.split(KERNEL, 1)[1].splitlines()[0])
+    if isinstance(problem, _TOLD) and "Max expression depth" in text:
+        return TooLargeError(
+            "the query nests too deeply, or chains too many operators",
+            hint="write a long list of values as x IN (...), and ask in several statements",
+        )
     if isinstance(problem, _TOLD):
         return ProgrammingError(text.splitlines()[0].split(" Error: ", 1)[-1])
     for kind, ours, reason, hint in _KINDS:

@@ -171,7 +171,8 @@ class Connection:
         bound = _bound(parameters)
         with self._turn:
             session = self._open()
-            parts = session.statements(sql) if ";" in sql else [sql]
+            several = ";" in (sql or "")
+            parts = session.statements(sql) if several else [sql]
             if not parts:
                 raise ProgrammingError("there is no statement in this text")
             if len(parts) > 1 and bound:

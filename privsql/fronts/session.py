@@ -9,53 +9,79 @@ text ── parse ──> statement ── compile ──> blocks and the SQL ar
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from privsql.answer.columns import columns
+from privsql.answer.digits import coarse
 from privsql.answer.notices import notices_of
-from privsql.answer.outcome import Outcome, ResultColumn
-from privsql.engines.embedded import Embedded
-from privsql.engines.memory import Memory
-from privsql.errors import Error, InterfaceError, Notice, Place, ProgrammingError
+from privsql.answer.outcome import Outcome, Personal, ResultColumn
+from privsql.engines import Embedded, Memory, Most, Watch, watching
+from privsql.errors import (
+    Error,
+    InterfaceError,
+    Notice,
+    NotSupportedError,
+    Place,
+    ProgrammingError,
+)
+from privsql.fronts.gate import Decision, Gate, Served
 from privsql.fronts.settings import Settings
-from privsql.policy.personal import judge, refusal
-from privsql.policy.personal import notices as personal_notices
+from privsql.policy.journal import Entry, JournalError, digest
+from privsql.policy.limits import Limits
+from privsql.policy.personal import refusal
 from privsql.release.store import open_release
 from privsql.sql.catalog import Catalog, Sensitive, placed
 from privsql.sql.compile import Compiler
 from privsql.sql.compiled import Out
 from privsql.sql.expand import Expanded, expand
 from privsql.sql.explain import Explained, explain
-from privsql.sql.parse import Statement, Tree, parts, statements
+from privsql.sql.inverted import inverted_notices
+from privsql.sql.listing import ORDER, listing
+from privsql.sql.parse import Statement, Tree, only, parts
 from privsql.sql.plan import (
+    Behind,
     BlockPlan,
+    Change,
+    Gap,
     Parameters,
     PlanWriter,
     Printed,
+    changed_statement,
     check_work,
     described_query,
     empty_query,
     located,
-    masked_statement,
     place_in,
     public_columns,
     read_parameters,
+    secrets_scan,
     typed_query,
 )
 from privsql.sql.question import check_question
+from privsql.sql.unbound import parameter_types, without_values
 from udfs.intervals import critical
 
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UBIGINT", "UHUGEINT")
 
 
-# Plans that a session keeps.
+# Plans that a session keeps, and characters of a statement whose plan is worth its memory.
 REMEMBERED = 256
+SHORT = 20_000
+# Bytes of a plan's own tables that stay loaded with it.
+STANDING = 100_000
 
-Groups = tuple[Printed, dict[int, tuple[int, ...]]] | None
+# Bytes of an answer that is kept to be given again: a release does not change.
+SMALL = 32_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +89,7 @@ class Planned:
     """A query up to the point where published rows are read."""
 
     plans: tuple[BlockPlan, ...]
-    groups: tuple[Groups, ...]
+    behind: tuple[Behind | None, ...]
     tree: Tree
     final: Printed
     outs: tuple[Out, ...]
@@ -71,6 +97,7 @@ class Planned:
     notices: tuple[Notice, ...]
     counts: tuple[int, ...]
     parameters: Parameters
+    listing: Printed | None = None  # published rows, where the publisher shows them
 
 
 class Session:
@@ -81,18 +108,32 @@ class Session:
         path: str | Path,
         *,
         tables: Mapping[str, pa.Table] | None = None,
+        limits: Limits | None = None,
+        served: Served | None = None,
         **settings: object,
     ) -> None:
+        self.limits = limits or Limits()
+        self._watch = Watch()
         self.release = open_release(path)
         manifest = self.release.manifest
         self._tables = {name: _as_arrow(table) for name, table in (tables or {}).items()}
-        self._engine = Embedded(self.release, tables=self._tables)
-        self._memory = Memory()
-        self._mirror = Memory()
+        self._most = Most(self.limits.rows, self.limits.cells, self.limits.bytes)
+        self._engine = Embedded(
+            self.release,
+            tables=self._tables,
+            memory_limit=self.limits.memory,
+            threads=self.limits.threads,
+            spill=self.limits.spill,
+            most=self._most,
+        )
+        self._memory = Memory(memory_limit=self.limits.memory)
+        self._mirror = Memory(memory_limit=self.limits.memory)
         self._lock = threading.RLock()
         self._counter = itertools.count()
         self._domains: dict[str, str] = {}
         self._plans: dict[tuple[str, Settings], Planned] = {}
+        self._standing: set[str] = set()  # prefixes of plans whose tables stay in memory
+        self._answers: dict[Hashable, tuple[Outcome, tuple[str, ...]]] = {}
         self._closed = False
         self.settings = Settings()
         for name, value in settings.items():
@@ -104,10 +145,11 @@ class Session:
             *((c.name, c.type) for c in manifest.public),
             *((c.name, c.type) for c in manifest.sensitive),
         )
-        self._total = int(
-            self._engine.scan("SELECT sum(privsql_rows) FROM privsql.tuples").column(0)[0].as_py()
-            or 0
-        )
+        (counts,) = self._engine.scan(
+            "SELECT coalesce(sum(privsql_rows), 0)::BIGINT AS total, count(*) AS tuples"
+            " FROM privsql.tuples"
+        ).to_pylist()
+        self._total = counts["total"]
         self.catalog = Catalog(
             manifest.table,
             columns,
@@ -123,15 +165,32 @@ class Session:
             multiplicity=manifest.multiplicity,
             grouped=manifest.grouped,
             rows=self._total,
+            tuples=counts["tuples"],
             grouping=tuple(c.name for c in manifest.public if c.grouping),
         )
         self._mirror.load(manifest.table, self._engine.scan(empty_query(self.catalog)))
+        self._served = served
+        self._order = secrets.randbits(62)
+        self._digest = digest(manifest.to_json())
+        self._salt = int(self._digest[:12], 16)
+        self._groups: list[str] = []  # digests of the groups behind the statement under way
+        measures = any(not column.grouping for column in manifest.public)
+        self._gate = Gate(
+            self._engine,
+            self._evaluated,
+            manifest.policy,
+            self._total,
+            self._digest,
+            served,
+            secrets_scan(self.catalog, self._salt) if measures else None,
+        )
 
     # -- statements -------------------------------------------------------------------
 
     def statements(self, sql: str) -> list[str]:
         """Split at semicolons."""
-        return parts(sql)
+        watch = Watch(self.limits.seconds)
+        return watch.breakable(lambda: parts(sql, characters=self.limits.characters))
 
     def run(
         self,
@@ -140,9 +199,131 @@ class Session:
         **options: object,
     ) -> Outcome:
         """Answer one statement."""
-        with self._lock:
+        with self._lock, self._logged(sql) as log:
+            key = self._key(sql, parameters, options)
+            if key in self._answers and not self._closed:
+                # Nothing in a question may change between two times that it is asked, and what
+                # was answered once is no news to the history.
+                outcome, groups = self._answers[key]
+                self._groups += groups
+                return log(outcome)
+            outcome = self._run(sql, parameters, options)
+            if key is not None and outcome.kind == "rows" and outcome.table.nbytes <= SMALL:
+                self._answers[key] = outcome, tuple(self._groups)
+                if len(self._answers) > REMEMBERED:
+                    self._answers.pop(next(iter(self._answers)))
+            return log(outcome)
+
+    def remembers(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
+        **options: object,
+    ) -> bool:
+        """Whether ``run`` would give an answer that it gave before, in no time."""
+        return self._key(sql, parameters, options) in self._answers
+
+    def _key(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        options: Mapping[str, object],
+    ) -> Hashable | None:
+        """What makes two questions the same one; None where they cannot be compared.
+
+        1, 1.0 and true are equal in Python and not in SQL, so types take part.  What a session
+        shows of its settings is no answer.
+        """
+        if self._served is None or len(sql) > SHORT or isinstance(parameters, Mapping):
+            return None
+        if sql.lstrip()[:4].upper() in ("SHOW", "SET ", "RESE"):
+            return None
+        values = tuple((type(value), value) for value in parameters or ())
+        key = (sql, values, self.settings, tuple(sorted(options.items())))
+        try:
+            hash(key)
+        except TypeError:  # a list among the parameters
+            return None
+        return key
+
+    def parameter_types(self, sql: str, given: Mapping[int, str] | None = None) -> list[str]:
+        """DuckDB's types of ``$1``, ``$2``, ... where their values are not known yet.
+
+        ``given`` are those that whoever asks has settled.
+        """
+        with self._lock, self._watched() as watch:
             self._check_open()
-            statement = self._one(sql)
+            tree = watch.breakable(lambda: self._one(sql)).tree
+            if tree is None:
+                return []
+
+            def alone(query: str) -> str | None:
+                try:
+                    return self._mirror.describe(query)[0][1]
+                except Error:
+                    return None
+
+            table = self.catalog.table
+            return watch.breakable(lambda: parameter_types(tree, table, given or {}, alone))
+
+    def describe(
+        self, sql: str, types: Sequence[str] = (), **options: object
+    ) -> tuple[ResultColumn, ...]:
+        """The columns of an answer, error bars included, without asking the question.
+
+        Parameters are known by their DuckDB type only.  Scans are bound and never run.
+        """
+        with self._lock, self._watched() as watch:
+            self._check_open()
+            statement = watch.breakable(lambda: self._one(sql))
+            settings = self.settings
+            for name, value in {**statement.options, **options}.items():
+                settings = settings.with_option(name, value)
+            if statement.kind == "explain":
+                kinds = {
+                    "block": "BIGINT",
+                    "item": "VARCHAR",
+                    "name": "VARCHAR",
+                    "value": "VARCHAR",
+                }
+                return tuple(ResultColumn(name, kind) for name, kind in kinds.items())
+            problem: Error | None = None
+            for samples in (False, True) if types else (False,):
+                open_ = without_values(statement, types, samples=samples)
+                try:
+                    planned = watch.breakable(lambda s=open_: self._planned(s, None, settings))  # type: ignore[misc]
+                except (ProgrammingError, NotSupportedError) as found:
+                    problem = problem or found
+                else:
+                    return columns(self._without_rows(planned, settings))
+            raise problem or ProgrammingError("there is no query in this statement")
+
+    def _without_rows(self, planned: Planned, settings: Settings) -> Outcome:
+        """An answer with the columns of a plan's and no row; nothing is scanned."""
+        if planned.listing is not None:
+            found = self._engine.scan(*_both(_no_rows(planned.listing)))
+            return self._outcome(found, planned.outs, planned.described, settings)
+        loaded: list[str] = []
+        try:
+            for plan in planned.plans:
+                beside = None if plan.beside is None else _no_rows(plan.beside)
+                empty = replace(plan, scan=_no_rows(plan.scan), beside=beside)
+                self._load(empty, loaded, settings, planned.outs)
+            table = self._memory.run(*_both(_no_rows(planned.final)))
+        finally:
+            if loaded:
+                self._memory.forget(*loaded)
+        return self._outcome(table, planned.outs, planned.described, settings)
+
+    def _run(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        options: Mapping[str, object],
+    ) -> Outcome:
+        with self._watched() as watch:
+            self._check_open()
+            statement = watch.breakable(lambda: self._one(sql))
             settings = self.settings
             for name, value in {**statement.options, **options}.items():
                 settings = settings.with_option(name, value)
@@ -151,6 +332,44 @@ class Session:
             if statement.kind == "explain":
                 return self._explained(statement, parameters, settings)
             return self._answer(statement, parameters, settings)
+
+    @contextmanager
+    def _logged(self, sql: str) -> Iterator[Callable[[Outcome], Outcome]]:
+        """Write what becomes of a statement to the log, before anybody sees an answer."""
+        served, begun = self._served, time.monotonic()
+        journal = None if served is None else served.journal
+        if served is None or journal is None:
+            yield lambda outcome: outcome
+            return
+        self._groups.clear()
+        user = served.user
+
+        def write(decision: str, reason: str = "") -> None:
+            journal.append(
+                Entry(
+                    user,
+                    sql,
+                    decision,
+                    reason,
+                    (self.release.manifest.table,),
+                    digest("".join(self._groups)) if self._groups else "",
+                    time.monotonic() - begun,
+                )
+            )
+
+        def log(outcome: Outcome) -> Outcome:
+            personal = outcome.personal
+            reason = "personal-group" if personal.refused or personal else ""
+            write("flagged" if personal else "answered", reason)
+            return outcome
+
+        try:
+            yield log
+        except Error as problem:
+            if not isinstance(problem, JournalError):
+                kind = "refused" if isinstance(problem, NotSupportedError) else "failed"
+                write(kind, problem.code)
+            raise
 
     def _setting(self, statement: Statement) -> Outcome:
         if statement.kind == "set":
@@ -178,34 +397,52 @@ class Session:
         settings: Settings,
     ) -> Outcome:
         # A dashboard asks the same again and again; parameters take part in planning.
-        key = (statement.text, settings) if not given else None
+        short = not given and len(statement.text) <= SHORT
+        key = (statement.text, settings) if short else None
         planned = self._plans.get(key) if key is not None else None
         if planned is None:
-            planned = self._planned(statement, given, settings)
+            planned = self._watch.breakable(lambda: self._planned(statement, given, settings))
             if key is not None:
                 self._remember(key, planned)
+        if planned.listing is not None:
+            found = self._engine.scan(*_both(planned.listing))
+            outcome = self._outcome(found, planned.outs, planned.described, settings)
+            return replace(outcome, notices=planned.notices)
         loaded: list[str] = []
         notices = list(planned.notices)
+        personal = Personal(self.release.manifest.policy.personal_groups)
         try:
-            hidden = []
-            for plan, groups in zip(planned.plans, planned.groups, strict=True):
-                aggregates = self._refused(plan, groups, statement, notices, loaded)
-                if aggregates:
-                    hidden.append((plan, aggregates))
-                self._load(plan, loaded, settings, planned.outs)
+            changes = []
+            for plan, behind in zip(planned.plans, planned.behind, strict=True):
+                scanned = self._load(plan, loaded, settings, planned.outs)
+                notices += inverted_notices(plan.block, plan.steps, scanned)
+                gap = None
+                if behind is not None and not self._gate.off:
+                    decision = self._gate.decide(plan, behind, scanned)
+                    self._groups.append(decision.digest)
+                    personal += decision.personal
+                    notices += decision.notices
+                    loaded.append(f"{plan.prefix}_mask")
+                    gap = self._gap(plan, behind, decision, statement)
+                rounded = self._gate.rounded and plan.states is not None
+                if gap is not None or rounded:
+                    changes.append(Change(plan, gap, rounded))
             final = planned.final
-            if hidden:
-                final = masked_statement(planned.tree, hidden, planned.parameters)
-            table = self._memory.run(*_both(final))
+            if changes:
+                final = changed_statement(planned.tree, changes, planned.parameters)
+            # One row a block needs no limit; a public table could be joined to it many times.
+            one_row = not self._tables and not any(p.block.grouped for p in planned.plans)
+            table = self._memory.run(*_both(final), most=None if one_row else self._most)
         except Error as problem:
             tree = planned.tree if statement.tree is None else statement.tree
             raise located(problem, tree, statement.source) from None
         finally:
-            if loaded:
-                self._memory.forget(*loaded)
+            self._forget(planned, loaded, key is not None and not settings.simultaneous)
         outcome = self._outcome(table, planned.outs, planned.described, settings)
+        if self._gate.rounded:
+            outcome = replace(outcome, bars={i: coarse(bars) for i, bars in outcome.bars.items()})
         said = (*notices, *outcome.notices, *notices_of(outcome, planned.counts))
-        return replace(outcome, notices=said)
+        return replace(outcome, notices=said, personal=personal)
 
     def _planned(
         self,
@@ -220,19 +457,23 @@ class Session:
         parameters = read_parameters(tree, given)
         check_question(tree, statement.source)
         described = self._described(statement, tree, parameters)
+        if self.release.manifest.policy.rows == "allow":
+            rows = listing(self.catalog, tree, statement.source)
+            if rows is not None:
+                return self._listed(rows, parameters, described)
         compiler = Compiler(self.catalog, statement.source, self._binds(parameters))
         compiled = compiler.compile(tree)
         prefix = f"privsql_q{next(self._counter)}"
         writer = self._writer(parameters, settings)
         try:
             plans = [writer.plan(part, f"{prefix}_{n}") for n, part in enumerate(compiler.parts)]
-            groups = [writer.groups(part) for part in compiler.parts]
+            behind = [writer.behind(plan) for plan in plans]
         except Error as problem:
             raise located(problem, statement.tree, statement.source) from None
         tree = writer.whole(compiled, plans)
         return Planned(
             tuple(plans),
-            tuple(groups),
+            tuple(behind),
             tree,
             parameters.bind(tree),
             tuple(compiled.outs),
@@ -242,58 +483,77 @@ class Session:
             parameters,
         )
 
+    def _listed(
+        self, rows: Tree, parameters: Parameters, described: Sequence[tuple[str, str]]
+    ) -> Planned:
+        """Published rows as they are, in an order that only this session has."""
+        printed = Parameters({**parameters.values, ORDER: self._order}).bind(rows)
+        outs = tuple(Out(name, False) for name, _ in described)
+        said = Notice(
+            "published-rows",
+            "these are rows as published: a sensitive value may be anybody's;"
+            " ask for aggregates to have them reconstructed",
+        )
+        return Planned(
+            (), (), rows, printed, outs, tuple(described), (said,), (), parameters, printed
+        )
+
     def _remember(self, key: tuple[str, Settings], planned: Planned) -> None:
         self._plans[key] = planned
         if len(self._plans) > REMEMBERED:
-            self._plans.pop(next(iter(self._plans)))
+            old = self._plans.pop(next(iter(self._plans)))
+            for plan in old.plans:
+                if plan.prefix in self._standing:
+                    self._standing.remove(plan.prefix)
+                    self._memory.forget(f"{plan.prefix}_z", *plan.tables)
 
-    def _refused(
-        self,
-        plan: BlockPlan,
-        groups: Groups,
-        statement: Statement,
-        notices: list[Notice],
-        loaded: list[str],
-    ) -> list[int]:
-        """Refuse or flag what is about one personal group; say which aggregates have gaps."""
-        policy = self.release.manifest.policy
-        if groups is None or (policy.personal_groups == "allow" and not policy.min_rows):
-            return []
-        printed, selections = groups
-        scanned = self._engine.scan(*_both(printed))
-        verdict = judge(scanned, selections, policy, self._total)
-        if verdict.any_refused and not plan.block.grouped:
+    def _forget(self, planned: Planned, loaded: Sequence[str], remembered: bool) -> None:
+        """Drop what a query loaded; tables that belong to a remembered plan stay for next time."""
+        staying: set[str] = set()
+        if remembered:
+            for plan in planned.plans:
+                own = {f"{plan.prefix}_z", *plan.tables}
+                small = sum(each.nbytes for each in plan.tables.values()) <= STANDING
+                if small and own <= set(loaded):
+                    self._standing.add(plan.prefix)
+                    staying |= own
+        dropped = [name for name in loaded if name not in staying]
+        if dropped:
+            self._memory.forget(*dropped)
+
+    def _gap(
+        self, plan: BlockPlan, behind: Behind, decision: Decision, statement: Statement
+    ) -> Gap | None:
+        """The cells of a block that stay empty; a single answer that is refused is an error."""
+        verdict = decision.verdict
+        if not verdict.any_refused:
+            return None
+        if not plan.block.grouped:
+            policy = self.release.manifest.policy
             problem = refusal(verdict, public_columns(plan.block), policy)
             problem.place = place_in(plan.block, statement.source)
             raise problem
-        notices += personal_notices(verdict, policy)
-        if not verdict.any_refused:
-            return []
-        mask = scanned.select([c for c in scanned.column_names if c[0] in "kg"])
-        for i, cells in verdict.refused.items():
-            mask = mask.append_column(f"p{i}", pa.array(cells))
-        self._memory.load(f"{plan.prefix}_mask", mask)
-        loaded.append(f"{plan.prefix}_mask")
-        return list(verdict.refused)
+        self._memory.load(f"{plan.prefix}_mask", decision.mask)
+        return Gap(tuple(verdict.refused), behind.classes)
 
     def _load(
         self, plan: BlockPlan, loaded: list[str], settings: Settings, outs: Sequence[Out]
-    ) -> None:
+    ) -> pa.Table:
         scanned = self._engine.scan(*_both(plan.scan))
+        check_work(plan, scanned)
+        tables = {f"{plan.prefix}_scan": scanned}
+        if plan.beside is not None:
+            tables[f"{plan.prefix}_beside"] = self._engine.scan(*_both(plan.beside))
         cells = 1
         if settings.simultaneous:
             cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in outs))
-        check_work(plan, scanned)
-        z = critical(settings.confidence_level, cells)
-        tables = {
-            f"{plan.prefix}_scan": scanned,
-            f"{plan.prefix}_z": pa.table({"z": pa.array([z])}),
-            **plan.tables,
-        }
-        if plan.beside is not None:
-            tables[f"{plan.prefix}_beside"] = self._engine.scan(*_both(plan.beside))
+        if settings.simultaneous or plan.prefix not in self._standing:
+            z = critical(settings.confidence_level, cells)
+            tables[f"{plan.prefix}_z"] = pa.table({"z": pa.array([z])})
+            tables |= plan.tables
         loaded += tables
         self._memory.load_all(tables)
+        return scanned
 
     def _described(
         self, statement: Statement, tree: Tree, parameters: Parameters
@@ -315,8 +575,9 @@ class Session:
             self._memory.load(raw, table)
             typed = self._memory.run(typed_query(raw, name, sensitive.type))
             self._memory.forget(raw)
-            self._domains[name] = f"domain_{len(self._domains)}"
-            self._memory.load(self._domains[name], typed)
+            made = f"domain_{len(self._domains)}"
+            self._memory.load(made, typed)
+            self._domains[name] = made  # not before: loading may have been canceled
         return self._domains[name]
 
     def _outcome(
@@ -342,9 +603,7 @@ class Session:
         at = len(outs)
         for i, out in enumerate(outs):
             if out.estimate:
-                bars[i] = table.select(list(range(at, at + 4))).rename_columns(
-                    ["stderr", "low", "high", "reliable"]
-                )
+                bars[i] = _bars(visible.column(i), table.select(list(range(at, at + 4))))
                 at += 4
             elif columns[i].estimate:
                 bars[i] = _no_bars(table.num_rows)
@@ -368,7 +627,7 @@ class Session:
         given: Sequence[object] | Mapping[str, object] | None,
         settings: Settings,
     ) -> Explained:
-        """Plan a query and say how it would be answered, without reading a published row."""
+        """Plan a query and say how it would be answered; no sensitive value is read."""
         planned = self._planned(statement, given, settings)
         pairs = zip(planned.described, planned.outs, strict=False)
         return explain(
@@ -380,6 +639,10 @@ class Session:
             self._evaluated,
             estimator=settings.estimator,
             level=settings.confidence_level,
+            policies=[
+                self._gate.foreseen(plan, behind)
+                for plan, behind in zip(planned.plans, planned.behind, strict=True)
+            ],
         )
 
     def _binds(self, parameters: Parameters) -> Callable[[Tree], bool]:
@@ -401,6 +664,9 @@ class Session:
             lambda printed: self._memory.run(printed.sql, printed.parameters),
             self._domain,
             settings.estimator == "iterative",
+            evaluated=self._evaluated,
+            salt=self._salt,
+            accounted=self._gate.differences,
         )
 
     def _evaluated(self, printed: Printed, tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -417,7 +683,8 @@ class Session:
         parameters: Sequence[object] | Mapping[str, object] | None,
         settings: Settings,
     ) -> Outcome:
-        table = self._plan_of(statement, parameters, settings).table()
+        plan = self._watch.breakable(lambda: self._plan_of(statement, parameters, settings))
+        table = plan.table()
         columns = tuple(
             ResultColumn(f.name, "BIGINT" if pa.types.is_integer(f.type) else "VARCHAR")
             for f in table.schema
@@ -425,13 +692,7 @@ class Session:
         return Outcome("explain", columns, table)
 
     def _one(self, sql: str) -> Statement:
-        found = statements(sql)
-        if len(found) != 1:
-            raise ProgrammingError(
-                "there is no statement" if not found else "there are several statements",
-                hint="ask one at a time",
-            )
-        return found[0]
+        return only(sql, characters=self.limits.characters, depth=self.limits.depth)
 
     def explain(
         self,
@@ -440,25 +701,34 @@ class Session:
         **options: object,
     ) -> str:
         """How a query would be answered, for a person to read."""
-        with self._lock:
+        with self._lock, self._watched() as watch:
             self._check_open()
-            statement = self._one(sql)
+            statement = watch.breakable(lambda: self._one(sql))
             settings = self.settings
             for name, value in {**statement.options, **options}.items():
                 settings = settings.with_option(name, value)
-            return self._plan_of(statement, parameters, settings).text()
+            plan = watch.breakable(lambda: self._plan_of(statement, parameters, settings))
+            return plan.text()
 
     def expand(
         self, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
     ) -> list[Expanded]:
         """The 2^k predicate-complement counts behind a conjunctive count, as SQL to read."""
         del parameters  # placeholders stay where they are
-        with self._lock:
+        with self._lock, self._watched() as watch:
             self._check_open()
-            statement = self._one(sql)
-            if statement.tree is None:
+            statement = watch.breakable(lambda: self._one(sql))
+            tree = statement.tree
+            if tree is None:
                 raise ProgrammingError("there is no query in this statement")
-            return expand(statement.tree.copy(), statement.plain, self.catalog)
+            return watch.breakable(lambda: expand(tree.copy(), statement.plain, self.catalog))
+
+    @contextmanager
+    def _watched(self) -> Iterator[Watch]:
+        """The time of one statement begins."""
+        self._watch = Watch(self.limits.seconds)
+        with watching(self._watch):
+            yield self._watch
 
     def _check_open(self) -> None:
         if self._closed:
@@ -466,8 +736,9 @@ class Session:
 
     def interrupt(self) -> None:
         """Stop what is under way."""
-        self._engine.interrupt()
-        self._memory.interrupt()
+        self._watch.cancel()
+        for each in (self._engine, self._memory, self._mirror):
+            each.interrupt()
 
     def close(self) -> None:
         """Let go of the release."""
@@ -476,10 +747,22 @@ class Session:
             each.close()
 
 
+def _bars(values: pa.ChunkedArray[Any], found: pa.Table) -> pa.Table:
+    """The error bars of a column; where there is no value there is nothing to be sure of."""
+    there = values.is_valid()
+    kept = [pc.if_else(there, each, pa.scalar(None, each.type)) for each in found.columns]
+    return pa.table(kept, names=["stderr", "low", "high", "reliable"])
+
+
 def _no_bars(rows: int) -> pa.Table:
     nothing = pa.nulls(rows, pa.float64())
     unknown = pa.nulls(rows, pa.bool_())
     return pa.table({"stderr": nothing, "low": nothing, "high": nothing, "reliable": unknown})
+
+
+def _no_rows(printed: Printed) -> Printed:
+    """A query with the columns of another; DuckDB runs nothing for LIMIT 0."""
+    return replace(printed, sql=f"SELECT * FROM (\n{printed.sql}\n) LIMIT 0")  # noqa: S608
 
 
 def _both(printed: Printed) -> tuple[str, Mapping[str, object]]:

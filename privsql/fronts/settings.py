@@ -24,7 +24,7 @@ class Settings:
         if short == "estimator":
             if value not in ESTIMATORS:
                 raise ProgrammingError(
-                    f"privsql.estimator cannot be {value!r}",
+                    f"privsql.estimator cannot be {_shown(value)}",
                     hint=f"choose one of {', '.join(ESTIMATORS)}",
                 )
             return replace(self, estimator=str(value))
@@ -41,6 +41,12 @@ class Settings:
                 return replace(self, error_bars=value)
             return replace(self, simultaneous=value)
         raise ProgrammingError(
-            f"there is no setting {name!r}",
+            f"there is no setting {_shown(name)}",
             hint="there are privsql.estimator, .confidence_level, .error_bars and .simultaneous",
         )
+
+
+def _shown(value: object) -> str:
+    """What was given, short enough for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

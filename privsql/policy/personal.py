@@ -10,8 +10,8 @@ never personal, and an empty selection is no person's.  (reconstruction, 8)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from privsql.release.manifest import Policy
 
 Bools = NDArray[np.bool_]
 
+# Cells that one notice names.
+MOST_NAMED = 5
+
 
 class PersonalGroup(NotSupportedError):  # noqa: N818 - says what was asked for
     """The rows that were asked for are one personal group, or too few."""
@@ -30,12 +33,19 @@ class PersonalGroup(NotSupportedError):  # noqa: N818 - says what was asked for
     sqlstate = "42501"
 
 
+class TooClose(PersonalGroup):
+    """Earlier answers and this one together are about one personal group."""
+
+    code = "difference"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Which cells of a block may not be shown: one array an aggregate, over the scan's rows."""
 
     personal: Mapping[int, Bools]
     few: Mapping[int, Bools]
+    close: Mapping[int, Bools]  # personal together with earlier answers
     refused: Mapping[int, Bools]
 
     @property
@@ -43,36 +53,64 @@ class Verdict:
         """Whether anything has to be hidden."""
         return any(cells.any() for cells in self.refused.values())
 
+    def with_close(self, close: Mapping[int, Bools], policy: Policy) -> Verdict:
+        """The same with cells that earlier answers would give away."""
+        refused = dict(self.refused)
+        if policy.personal_groups == "refuse":
+            refused = {i: cells | close[i] for i, cells in self.refused.items()}
+        return replace(self, close=close, refused=refused)
+
 
 def judge(
-    scanned: pa.Table, selections: Mapping[int, Sequence[int]], policy: Policy, total: int
+    cells: pa.Table, bases: Mapping[int, Sequence[int]], policy: Policy, total: int
 ) -> Verdict:
-    """Decide for every cell, from the smallest and largest group number behind it."""
+    """Decide for every cell, from the smallest and largest group number behind it.
+
+    ``cells`` has ``lo<k>``, ``hi<k>`` and ``n<k>`` for each base of an aggregate: the groups and
+    the number of rows whose sensitive values it tells something of; ``y<k>`` and ``z<k>`` are the
+    sums of their weights and of the squares, where rows weigh differently.
+    """
     personal: dict[int, Bools] = {}
     few: dict[int, Bools] = {}
     refused: dict[int, Bools] = {}
-    for aggregate, sums in selections.items():
-        personal[aggregate] = np.zeros(scanned.num_rows, dtype=np.bool_)
-        few[aggregate] = np.zeros(scanned.num_rows, dtype=np.bool_)
-        # One sum over one group is enough: the others of a formula may be known.
-        for s in sums:
-            rows = np.asarray(scanned.column(f"n{s}").to_numpy(), dtype=np.int64)
-            low = scanned.column(f"lo{s}").to_numpy()
-            high = scanned.column(f"hi{s}").to_numpy()
+    for i, those in bases.items():
+        personal[i] = np.zeros(cells.num_rows, dtype=np.bool_)
+        few[i] = np.zeros(cells.num_rows, dtype=np.bool_)
+        for k in those:
+            rows = np.nan_to_num(floats(cells, f"n{k}")).astype(np.int64)
+            low, high = floats(cells, f"lo{k}"), floats(cells, f"hi{k}")
             some = (rows > 0) & (rows < total)
-            personal[aggregate] |= some & (low == high)
-            few[aggregate] |= some & (rows < policy.min_rows)
-        hidden = few[aggregate]
+            personal[i] |= some & (low == high)
+            few[i] |= some & (rows < policy.min_rows)
+            if f"y{k}" in cells.column_names:
+                # Where rows weigh differently a sum may be about few of them.
+                sums, squares = floats(cells, f"y{k}"), floats(cells, f"z{k}")
+                # Rooted, or large weights overflow; what is no number is no proof of many.
+                with np.errstate(all="ignore"):
+                    many = sums / np.sqrt(squares) >= np.sqrt(policy.min_rows)
+                few[i] |= (rows > 0) & ~many
+        refused[i] = few[i]
         if policy.personal_groups == "refuse":
-            hidden = hidden | personal[aggregate]
-        refused[aggregate] = hidden
-    return Verdict(personal, few, refused)
+            refused[i] = few[i] | personal[i]
+    nothing = {i: np.zeros(cells.num_rows, dtype=np.bool_) for i in bases}
+    return Verdict(personal, few, nothing, refused)
 
 
-def notices(verdict: Verdict, policy: Policy) -> list[Notice]:
-    """What has to be said about cells that were hidden or are personal."""
+def floats(cells: pa.Table, name: str) -> NDArray[np.float64]:
+    """A column as numbers, NaN where there is none: no row selects nobody."""
+    return np.asarray(cells.column(name).cast(pa.float64()).to_numpy(), dtype=np.float64)
+
+
+def notices(
+    verdict: Verdict, policy: Policy, label: Callable[[int], str] | None = None
+) -> list[Notice]:
+    """What has to be said about cells that were hidden or are personal.
+
+    ``label`` names a cell by its keys, for those that are answered all the same.
+    """
     found = []
-    hidden = sum(int(cells.sum()) for cells in verdict.refused.values())
+    near = sum(int((cells & verdict.refused[i]).sum()) for i, cells in verdict.close.items())
+    hidden = sum(int(cells.sum()) for cells in verdict.refused.values()) - near
     if hidden:
         found.append(
             Notice(
@@ -82,27 +120,57 @@ def notices(verdict: Verdict, policy: Policy) -> list[Notice]:
                 f" {policy.min_rows}",
             )
         )
-    marked = sum(int(cells.sum()) for cells in verdict.personal.values())
-    if marked and policy.personal_groups == "flag":
+    if near:
         found.append(
             Notice(
-                "personal-group",
-                f"{marked} cell{'s are' if marked > 1 else ' is'} about one personal group",
+                "difference",
+                f"{near} cell{'s are' if near > 1 else ' is'} not answered: together with earlier"
+                f" answers {'they' if near > 1 else 'it'} would single out one personal group",
             )
         )
+    if policy.personal_groups == "flag":
+        marked = sum(int(cells.sum()) for cells in verdict.personal.values())
+        if marked:
+            found.append(
+                Notice(
+                    "personal-group",
+                    f"{marked} cell{'s are' if marked > 1 else ' is'} about one personal group"
+                    + _named(verdict.personal, label),
+                )
+            )
+        together = sum(int(cells.sum()) for cells in verdict.close.values())
+        if together:
+            found.append(
+                Notice(
+                    "difference",
+                    f"{together} cell{'s' if together > 1 else ''}, together with earlier answers,"
+                    f" single{'' if together > 1 else 's'} out one personal group"
+                    + _named(verdict.close, label),
+                )
+            )
     return found
+
+
+def _named(cells: Mapping[int, Bools], label: Callable[[int], str] | None) -> str:
+    """The first few of these cells by their keys."""
+    if label is None:
+        return ""
+    rows = np.flatnonzero(np.logical_or.reduce(list(cells.values())))
+    shown = [label(int(row)) for row in rows[:MOST_NAMED]]
+    more = f" and {rows.size - len(shown)} more" if rows.size > len(shown) else ""
+    return f": {'; '.join(shown)}{more}"
 
 
 def refusal(verdict: Verdict, columns: list[str], policy: Policy) -> PersonalGroup:
     """The error for a single answer."""
     named = ", ".join(columns)
     where = f"the conditions on {named} select" if columns else "the conditions select"
+    hint = "drop or widen one of these conditions, or ask for a larger group."
     if any(cells.any() for cells in verdict.personal.values()):
-        return PersonalGroup(
-            f"{where} one personal group",
-            hint="drop or widen one of these conditions, or ask for a larger group.",
-        )
-    return PersonalGroup(
-        f"{where} fewer than {policy.min_rows} rows",
-        hint="drop or widen one of these conditions, or ask for a larger group.",
+        return PersonalGroup(f"{where} one personal group", hint=hint)
+    if any(cells.any() for cells in verdict.few.values()):
+        return PersonalGroup(f"{where} fewer than {policy.min_rows} rows", hint=hint)
+    return TooClose(
+        "together with your earlier answers this would single out one personal group",
+        hint="ask for a group that differs from those before by more than one personal group.",
     )

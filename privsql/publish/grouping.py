@@ -31,7 +31,7 @@ from privsql.release.spec import Spec
 Counts = NDArray[np.float64]
 
 # With so few distinct public tuples their table tells the group of a cell at once; with more
-# of them rows carry the number of their group.
+# of them, or with public measures, rows carry the number of their group.
 SMALL = 100_000
 
 # Public columns that are named in a line of the report.
@@ -104,7 +104,9 @@ def group_rows(
             schema=pa.schema([field.with_name("value"), pa.field("label", pa.uint32())]),
         )
         con.from_arrow(listed).sort(ColumnExpression("value")).create(values_table(name))
-    stored = tuples.num_rows > SMALL
+    # Conditions on measures choose among rows, so rows have to carry their group then.
+    measures = any(not column.grouping for column in spec.public)
+    stored = tuples.num_rows > SMALL or measures
     return Grouping(tuple(names), int(numbers.max()) + 1, merging.fell_back, stored)
 
 

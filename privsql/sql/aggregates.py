@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.pieces import Branch, Piece, Separator, counting, pieces_of, times, within
-from privsql.sql.tree import Unsupported, column, name_of, number, wrapped
+from privsql.sql.tree import Unsupported, column, every, name_of, number, wrapped
 
 # Names of DuckDB that mean the same.
 SAME = {
@@ -208,7 +208,8 @@ def formula(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
     if name.endswith("samp"):
         value, smooth = _bessel(value, n), _bessel(smooth, n)
     if name.startswith("stddev"):
-        value, smooth = exp.Sqrt(this=value), exp.Sqrt(this=smooth)
+        value = exp.Sqrt(this=value)
+        smooth = _where_above(exp.Sqrt(this=smooth), (plain, _over(b(0), n)))
     return Formula(value, smooth, levels)
 
 
@@ -234,9 +235,10 @@ def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
         )
         for part, m, i, square in ((xx, x, 1, 4), (yy, y, 2, 5))
     ]
+    root = _over(smooth, exp.Sqrt(this=exp.Mul(this=xx, expression=yy)))
     return Formula(
         _over(value, exp.Sqrt(this=exp.Mul(this=honest[0], expression=honest[1]))),
-        _over(smooth, exp.Sqrt(this=exp.Mul(this=xx, expression=yy))),
+        _where_above(root, (xx, _over(b(4), n)), (yy, _over(b(5), n))),
         (means, spreads),
     )
 
@@ -288,14 +290,24 @@ def unless_zero(n: exp.Expr, value: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[when])
 
 
+def _rounding(scale: exp.Expr) -> exp.Expr:
+    """What may be left of nothing where squares of this size were subtracted."""
+    return exp.Mul(this=number(1e-12), expression=exp.Abs(this=scale.copy()))
+
+
 def _positive(node: exp.Expr, scale: exp.Expr) -> exp.Expr:
     """NULL where an estimate of a spread came out below zero; what is rounding is zero."""
-    rounding = exp.Mul(this=number(-1e-12), expression=exp.Abs(this=scale.copy()))
-    when = exp.If(
-        this=exp.GTE(this=wrapped(node), expression=rounding),
-        true=exp.Greatest(this=wrapped(node), expressions=[number(0.0)]),
+    above = exp.GT(this=wrapped(node), expression=_rounding(scale))
+    near = exp.GTE(this=wrapped(node), expression=exp.Neg(this=exp.Paren(this=_rounding(scale))))
+    return exp.Case(
+        ifs=[exp.If(this=above, true=wrapped(node)), exp.If(this=near, true=number(0.0))]
     )
-    return exp.Case(ifs=[when])
+
+
+def _where_above(node: exp.Expr, *spreads: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
+    """NULL unless all spreads are above zero: a root has no slope there, and no error."""
+    above = [exp.GT(this=spread.copy(), expression=_rounding(scale)) for spread, scale in spreads]
+    return exp.Case(ifs=[exp.If(this=every(above), true=node)])
 
 
 def _bessel(node: exp.Expr, n: exp.Expr) -> exp.Expr:

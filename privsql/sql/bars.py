@@ -84,6 +84,9 @@ def bars_of(
     if total is None:
         return none()
     spread = deviation(total)
+    finite = _finite(node)
+    if finite is not None:
+        spread = exp.Case(ifs=[exp.If(this=finite, true=spread)])
     rows: exp.Expr = effective(used[0])
     if len(used) > 1:
         rows = exp.Least(this=rows, expressions=[effective(name) for name in used[1:]])
@@ -98,10 +101,25 @@ def bars_of(
 def unless_certain(node: exp.Expr, bars: Bars) -> Bars:
     """Where nothing was replaced there is no error; what variances say there is rounding."""
     fields = []
+    finite = _finite(node)
     for name, plain in zip(FIELDS, (number(0.0), node, node, exp.Boolean(this=True)), strict=True):
-        sure = exp.If(this=column("certain"), true=plain.copy())
+        known: exp.Expr = column("certain")
+        if finite is not None:
+            known = exp.And(this=known, expression=finite)
+        sure = exp.If(this=known, true=plain.copy())
         fields.append(exp.Case(ifs=[sure], default=bars.field(name)))
     return Bars(fields[0], fields[1], fields[2], fields[3])
+
+
+# Functions that leave the finite numbers: over zero, of what is below it, of what is large.
+_UNBOUNDED = (exp.Div, exp.Ln, exp.Sqrt, exp.Exp, exp.Pow)
+
+
+def _finite(node: exp.Expr) -> exp.Expr | None:
+    """The condition that an expression is a number with an error, where it may be none."""
+    if node.find(*_UNBOUNDED) is None:
+        return None
+    return call("isfinite", cast(wrapped(node), "DOUBLE"))
 
 
 def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
@@ -109,13 +127,18 @@ def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
     if not own.known:
         return none()
     ends = [_substituted(node, name, end) for end in (own.low, own.high)]
+    # A slope that is none (over zero) leaves no ends.
     up = exp.GTE(this=wrapped(slope), expression=number(0))
+    down = exp.LT(this=wrapped(slope), expression=number(0))
     first, second = (
-        exp.Case(ifs=[exp.If(this=up.copy(), true=one)], default=two)
+        exp.Case(ifs=[exp.If(this=up.copy(), true=one), exp.If(this=down.copy(), true=two)])
         for one, two in ((ends[0], ends[1]), (ends[1], ends[0]))
     )
     stderr = multiply(exp.Abs(this=slope.copy()), own.field("stderr"))
-    return Bars(stderr, first, second, own.field("reliable"))
+    good, finite = own.field("reliable"), _finite(node)
+    if finite is not None:
+        good = exp.And(this=wrapped(good), expression=finite)
+    return Bars(stderr, first, second, good)
 
 
 def variance_of(node: exp.Expr, estimates: list[str], covariance: Covariance) -> exp.Expr | None:

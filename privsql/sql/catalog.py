@@ -44,6 +44,7 @@ class Catalog:
     multiplicity: bool = False
     grouped: bool = False
     rows: int = 0
+    tuples: int = 0  # distinct public ones
     grouping: tuple[str, ...] = ()  # public columns that tell personal groups apart
 
     @cached_property

@@ -258,7 +258,11 @@ class Compiler(Outer):
     @staticmethod
     def _is_mode(part: Part, node: exp.Column) -> bool:
         at = node.name[1:]
-        return at.isdigit() and part.leaf.block.aggregates[int(at)].kind == "mode"
+        return (
+            node.name[:1] == "a"
+            and at.isdigit()
+            and part.leaf.block.aggregates[int(at)].kind == "mode"
+        )
 
     def _note_sampled(self, part: Part) -> None:
         if self._catalog.weighted and not part.leaf.block.aggregates:

@@ -7,6 +7,11 @@ are bounded on the safe side, with L = G - mean, S the states of the block:
     fourth <= max L^2 * sum L^2  +  n sum_S floor_s L_s^4  +  sum_S L_s^4
 
 An answer may be called unreliable that states would call reliable, never the other way round.
+
+A piece that no sensitive column has a part in has no such error.  Where rows were sampled it has
+that of the sample, and a row counts by W (W - 1) v^2:
+
+    second = sum W (W - 1) v^2,    fourth = sum (W (W - 1))^2 v^4
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from sqlglot import exp
 from privsql.sql.calculus import add, multiply
 from privsql.sql.factored import Product
 from privsql.sql.tree import column, named, number, wrapped
-from privsql.sql.weighing import Sums, literal, scaled
+from privsql.sql.weighing import MomentScan, Sums, literal, scaled
 from privsql.sql.writing import call, or_zero
 
 
@@ -42,7 +47,7 @@ class Bound:
     def centred(self, t: int) -> list[exp.Expr]:
         """The mean of K, what is left of its square, and the farthest that K is from it."""
         if not self.ends:
-            return []
+            return [column(f"{name}_{t}") for name in self.sums]
         rows = exp.Nullif(this=column(f"rows_{t}"), expression=number(0))
         mean = or_zero(exp.Div(this=self.first, expression=rows, typed=False, safe=False))
         known = exp.Mul(this=self.first, expression=wrapped(mean))
@@ -53,7 +58,9 @@ class Bound:
     def weights(self, t: int) -> list[exp.Expr]:
         """``ws`` and ``wf``."""
         if not self.ends:
-            return [named(literal(0.0), f"ws{t}"), named(literal(0.0), f"wf{t}")]
+            found: list[exp.Expr] = [column(f"{name}_{t}") for name in self.sums]
+            both = zip(found or [literal(0.0)] * 2, ("ws", "wf"), strict=True)
+            return [named(node, f"{short}{t}") for node, short in both]
         second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
         low, high = (literal(end) for end in self.ends)
         away = exp.Sub(this=high, expression=mean), exp.Sub(this=mean, expression=low)
@@ -69,14 +76,20 @@ class Bound:
             top = multiply(most, top)
             count = multiply(call("power", heavy, number(2)), count)
         fourth = add(add(top, multiply(fourths, floor)), count)
-        return [named(second, f"ws{t}"), named(fourth, f"wf{t}")]
+        # What has no rows has no error.
+        some = exp.If(this=exp.GT(this=rows, expression=number(0)), true=fourth)
+        none = exp.Case(ifs=[some], default=literal(0.0))
+        return [named(second, f"ws{t}"), named(none, f"wf{t}")]
 
 
 def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bound:
     """The bound of piece t, which names the sums that it wants of the scan."""
     columns, scan = sums.columns, sums.scan
+    own_half = [half, half] if half else []
     if not product.parts:
-        return Bound()
+        if not weighted or not product.constant:
+            return Bound()
+        return Bound(sums=_sampled(scan, own_half, product.constant**2))
     plain = Product(product.constant, (), product.parts)
     low, high = product.constant, product.constant
     floor = [product.constant**i for i in range(5)]
@@ -102,7 +115,6 @@ def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bo
         taken["rows"] = column(scan.added([half or None], 1))
         first, square = sums.first(product), sums.second(product, product)
     else:
-        own_half = [half, half] if half else []
         weight, scale = scan.weight(plain), sums.scale(plain)
         one = scan.added([*own_half, weight], 2)
         two = scan.added([*own_half, weight, weight], 2)
@@ -113,6 +125,17 @@ def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bo
         taken["most"] = column(scan.largest(half))
         first, square = column(f"first_{t}"), column(f"square_{t}")
     return Bound((low, high), taken, first, square, floor, count)
+
+
+def _sampled(scan: MomentScan, half: Sequence[str], scale: float) -> dict[str, exp.Expr]:
+    """``W^2 - W`` and its square ``W^4 - 2 W^3 + W^2``, times powers of v."""
+    two, one = (column(scan.added(half, w)) for w in (2, 1))
+    four, three, square = (column(scan.added([*half, *half], w)) for w in (4, 3, 2))
+    less = exp.Sub(this=four, expression=scaled(2.0, three))
+    return {
+        "second": scaled(scale, exp.Paren(this=exp.Sub(this=two, expression=one))),
+        "fourth": scaled(scale**2, exp.Paren(this=exp.Add(this=less, expression=square))),
+    }
 
 
 def _fourth(moments: Sequence[float], mean: exp.Expr) -> exp.Expr:

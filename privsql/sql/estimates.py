@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
 from sqlglot import exp
 
 from privsql.sql.aggregates import SPREADS, Formula, formula, unless_zero
 from privsql.sql.block import Aggregate, Block
 from privsql.sql.calculus import Slope, add, derivative, is_zero, moves, multiply
 from privsql.sql.catalog import PUBLISHED
+from privsql.sql.quantiles import located, looked_up
 from privsql.sql.scan import StateScan
 from privsql.sql.states import States
 from privsql.sql.tree import (
@@ -84,7 +84,8 @@ class Estimates:
         made = formula(aggregate.call.name, lambda n: column(f"b{aggregate.bases[n]}"), v, f"t{i}")
         if self._iterative and not self._fixed and aggregate.call.name in ("sum", "count_if"):
             # That no row is the likeliest does not make SUM the NULL of no rows.
-            value = unless_zero(column("n"), column(f"b{aggregate.bases[0]}"))
+            most = column(f"hi{aggregate.bases[1]}")
+            value = unless_zero(most, column(f"b{aggregate.bases[0]}"))
             made = replace(made, value=value)
         return made
 
@@ -124,7 +125,12 @@ class Estimates:
             choose(query, named(cast(whole, "DOUBLE"), f"t{i}_{j}"))
         for i, aggregate in enumerate(self._block.aggregates):
             if aggregate.kind == "quantile":
-                choose(query, named(self._quantile(i, aggregate), f"at{i}"))
+                choose(query, named(located(i, aggregate, self._states), f"at{i}"))
+        # An interval is a struct: made once, then taken apart.
+        for i, aggregate in enumerate(self._block.aggregates):
+            struct = self._struct(i, aggregate) if aggregate.kind == "linear" else None
+            if struct is not None:
+                choose(query, named(struct, f"iv{i}"))
         query = self._more(query, "estimates")
         choose(query, named(self._certain.copy(), "certain"))
         for i, aggregate in enumerate(self._block.aggregates):
@@ -133,7 +139,7 @@ class Estimates:
                 for letter, node in zip(("s", "l", "u", "ok"), fields, strict=True):
                     choose(query, named(node, f"{letter}{i}"))
             elif aggregate.kind == "quantile":
-                choose(query, *self._quantile_columns(i, aggregate))
+                choose(query, *looked_up(i, aggregate, self._states))
         return query
 
     @staticmethod
@@ -243,18 +249,23 @@ class Estimates:
         return total if is_zero(total) else exp.Paren(this=total)
 
     def _effective(self, aggregate: Aggregate) -> exp.Expr:
-        """Effective rows of an aggregate: those of its worst piece."""
+        """Effective rows of an aggregate: those of its worst piece.
+
+        A piece that varies with nothing (its K is the same in all states, or it has no rows) is
+        known: MANY_ROWS.  Not so where rows were sampled, unless it is the count of them all.
+        """
         found: list[exp.Expr] = []
         for t in dict.fromkeys(t for k in aggregate.bases for t in self._base[k]):
+            if t in self._sure:
+                continue
             w, u = column(f"ws{t}"), column(f"wf{t}")
             square = exp.Mul(this=w, expression=w.copy())
             ratio = exp.Div(this=square, expression=u, typed=False, safe=False)
             some = exp.GT(this=u.copy(), expression=number(0))
-            rows = exp.GT(this=column("n"), expression=number(0))
-            whens = [exp.If(this=some, true=ratio), exp.If(this=rows, true=number(MANY_ROWS))]
-            found.append(exp.Case(ifs=whens, default=number(0.0)))
-        if len(found) == 1:
-            return found[0]
+            known = number(0.0 if self._scan.weighted else MANY_ROWS)
+            found.append(exp.Case(ifs=[exp.If(this=some, true=ratio)], default=known))
+        if len(found) <= 1:
+            return found[0] if found else number(MANY_ROWS)
         return exp.Least(this=found[0], expressions=found[1:])
 
     # -- intervals ----------------------------------------------------------------------
@@ -267,38 +278,52 @@ class Estimates:
         if sure or self._fixed:
             return exact
         found = self._uncertain(i, aggregate)
-        if isinstance(self._certain, exp.Boolean):
+        sures: list[exp.Expr] = []
+        if not isinstance(self._certain, exp.Boolean):
+            sures.append(column("certain"))
+        if not self._scan.weighted:
+            # Nothing sensitive tells rows apart here, or there are none: an exact answer.
+            sures.append(exp.GTE(this=column(f"e{i}"), expression=number(MANY_ROWS)))
+        if not sures:
             return found
+        known = sures[0] if len(sures) == 1 else exp.Or(this=sures[0], expression=sures[1])
         return tuple(
-            exp.Case(ifs=[exp.If(this=column("certain"), true=known)], default=node)
-            for known, node in zip(exact, found, strict=True)
+            exp.Case(ifs=[exp.If(this=known, true=plain)], default=node)
+            for plain, node in zip(exact, found, strict=True)
         )
 
     def _uncertain(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...]:
         value = column(f"a{i}")
         spread = deviation(column(f"c{i}_{i}"))
+        if aggregate.call.name in SPREADS:
+            # What came out below zero has no value, so it has no error either.
+            there = exp.Not(this=exp.Is(this=value, expression=exp.Null()))
+            spread = exp.Case(ifs=[exp.If(this=there, true=spread)])
         rows = column(f"e{i}")
-        scored = self._score(i, aggregate)
-        if scored is not None:
-            return spread, *scored
-        # The likelihood's interval is the inversion's, cut to what is possible.
-        base = "j" if self._iterative else "b"
-        if aggregate.call.name == "avg":
-            one, two = aggregate.bases
-            low, high = sorted((one, two))
-            names = f"{base}{one}", f"{base}{two}", f"v{one}_{one}", f"v{low}_{high}"
-            struct = call(
-                "privsql_fieller_interval",
-                *map(column, (*names, f"v{two}_{two}")),
-                rows,
-                column("z"),
-            )
+        if self._struct(i, aggregate) is not None:
+            struct = column(f"iv{i}")
             ends = self._cut(i, aggregate, field(struct, "low"), field(struct, "high"))
             return spread, *ends, field(struct, "reliable")
+        # The likelihood's interval is the inversion's, cut to what is possible.
+        base = "j" if self._iterative else "b"
         simple = aggregate.call.name in ("count", "count_if", "sum")
         middle = column(f"{base}{aggregate.bases[0]}") if simple and self._iterative else value
         low_end, high_end, good = wald(middle, spread, rows)
         return spread, *self._cut(i, aggregate, low_end, high_end), good
+
+    def _struct(self, i: int, aggregate: Aggregate) -> exp.Expr | None:
+        """The interval of a count under conditions on one column, or of an average."""
+        sure = {t for k in aggregate.bases for t in self._base[k]} <= self._sure
+        if sure or self._fixed:
+            return None
+        if aggregate.call.name != "avg":
+            return self._score(i, aggregate)
+        # The likelihood's interval is the inversion's, cut to what is possible.
+        base = "j" if self._iterative else "b"
+        one, two = aggregate.bases
+        low, high = sorted((one, two))
+        names = f"{base}{one}", f"{base}{two}", f"v{one}_{one}", f"v{low}_{high}", f"v{two}_{two}"
+        return call("privsql_fieller_interval", *map(column, (*names, f"e{i}", "z")))
 
     def _cut(
         self, i: int, aggregate: Aggregate, low: exp.Expr, high: exp.Expr
@@ -314,7 +339,7 @@ class Estimates:
         struct = call("privsql_constrain", column(f"a{i}"), low, high, floor, ceiling)
         return field(struct, "low"), field(struct, "high")
 
-    def _score(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...] | None:
+    def _score(self, i: int, aggregate: Aggregate) -> exp.Expr | None:
         """A count under conditions on one column has the score interval.
 
         The published count is binomial there; the condition's mass m makes the 2 x 2 channel.
@@ -334,74 +359,9 @@ class Estimates:
             rows.append(exp.Array(expressions=[rest, chance.copy()]))
         factors = exp.Array(expressions=[exp.Array(expressions=rows)])
         n = cast(column("n"), "DOUBLE")
-        struct = call("privsql_score_interval", column(f"seen{i}"), n, factors, column("z"))
-        # A condition that holds for every value, or for none, is answered exactly.
-        sure = exp.Or(
-            this=exp.LTE(this=mass.copy(), expression=number(1e-12)),
-            expression=exp.GTE(this=mass.copy(), expression=number(1 - 1e-12)),
-        )
-        value = column(f"a{i}")
-        low, high, good = (
-            exp.Case(ifs=[exp.If(this=sure.copy(), true=exact.copy())], default=field(struct, part))
-            for exact, part in (
-                (value, "low"),
-                (value, "high"),
-                (exp.Boolean(this=True), "reliable"),
-            )
-        )
-        return *self._cut(i, aggregate, low, high), good
+        return call("privsql_score_interval", column(f"seen{i}"), n, factors, column("z"))
 
-    # -- quantiles and domains ------------------------------------------------------------
-
-    def _quantile(self, i: int, aggregate: Aggregate) -> exp.Expr:
-        if aggregate.fraction is None:
-            raise AssertionError("the block lacks a part that its kind has")
-        kind = "disc" if aggregate.call.name == "quantile_disc" else "cont"
-        fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
-        return call(
-            "privsql_quantile", column(f"q{i}"), fraction, exp.Literal.string(kind), column("z")
-        )
-
-    def _quantile_columns(self, i: int, aggregate: Aggregate) -> list[exp.Expr]:
-        """The quantile's value and the values at the ends of its interval."""
-
-        def value(part: str) -> exp.Expr:
-            at = exp.Add(this=field(column(f"at{i}"), part), expression=number(1))
-            return call("list_extract", column(f"o{i}"), at)
-
-        lower, upper = value("lower"), value("upper")
-        fraction = field(column(f"at{i}"), "fraction")
-        if aggregate.call.name == "quantile_disc":
-            middle: exp.Expr = lower
-        elif self._temporal(aggregate):
-            micros = [call("epoch_us", cast(node, "TIMESTAMP")) for node in (lower, upper)]
-            gap = exp.Paren(this=exp.Sub(this=micros[1], expression=micros[0].copy()))
-            steps = cast(exp.Round(this=exp.Mul(this=gap, expression=fraction)), "BIGINT")
-            middle = call("make_timestamp", exp.Add(this=micros[0].copy(), expression=steps))
-        else:
-            low, high = (cast(node, "DOUBLE") for node in (lower, upper))
-            rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=fraction.copy()))
-            middle = exp.Add(
-                this=exp.Mul(this=low, expression=rest),
-                expression=exp.Mul(this=high, expression=fraction),
-            )
-        nothing = cast(exp.Null(), "DOUBLE")
-        return [
-            named(middle, f"a{i}"),
-            named(value("low"), f"l{i}"),
-            named(value("high"), f"u{i}"),
-            named(field(column(f"at{i}"), "reliable"), f"ok{i}"),
-            *(named(nothing.copy(), f"{name}{i}") for name in ("s", "e", "seen")),
-        ]
-
-    def _temporal(self, aggregate: Aggregate) -> bool:
-        if aggregate.ordered is None:
-            raise AssertionError("the block lacks a part that its kind has")
-        written = self._states.written[sql(aggregate.ordered)]
-        for axis in self._states.axes:
-            if isinstance(written, exp.Column) and written.name in axis.cells.column_names:
-                return pa.types.is_temporal(axis.cells.column(written.name).type)
-        return False
+    # -- domains --------------------------------------------------------------------------
 
     def _from_domain(self, aggregate: Aggregate) -> exp.Expr:
         """MIN or MAX of a sensitive column: of its public domain."""

@@ -13,7 +13,7 @@ in state s adds ``G(published)`` to an estimate, ``G = A^-1 g``, with the varian
 
     v(s) = sum_j A[s, j] G[j]^2 - g[s]^2,
 
-so that n rows, whatever their states are, give a standard error of at most
+(see ``widths``), so that n rows, whatever their states are, give a standard error of at most
 ``sqrt(n max_s v(s))``.  The largest one is shown: the one at the true shares would tell them.
 (reconstruction, 3 and 5)
 
@@ -22,20 +22,20 @@ Here it is found out; ``explained`` has what is told, and its text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 from statistics import NormalDist
 
 import numpy as np
-import pyarrow as pa
 import sqlglot
 from numpy.typing import NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.sql.aggregates import Base
 from privsql.sql.block import Aggregate, Block
-from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.catalog import Catalog, Sensitive
+from privsql.sql.expected import Evaluate, Expected, kept
 from privsql.sql.explained import (
     Explained,
     ExplainedAggregate,
@@ -43,17 +43,17 @@ from privsql.sql.explained import (
     ExplainedCell,
     ExplainedColumn,
 )
+from privsql.sql.inverted import inverted_of
 from privsql.sql.plan import BlockPlan, Parameters, Printed
+from privsql.sql.saying import called, said
 from privsql.sql.states import Axis, States
-from privsql.sql.tree import bare, cast, choose, column, every, named, number, sql, table
+from privsql.sql.tree import (
+    bare,
+    sql,
+)
+from privsql.sql.widths import kept_condition, row_error
 
 Floats = NDArray[np.float64]
-
-# Runs a statement over these tables, without any release.
-Evaluate = Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
-
-# States times groups beyond which a width is not worth its time.
-MOST_WORK = 2**22
 
 FEW_ROWS = 1_000
 
@@ -75,17 +75,23 @@ def explain(
     *,
     estimator: str = "auto",
     level: float = 0.95,
+    policies: Sequence[str] = (),
 ) -> Explained:
     """Say how a query would be answered.
 
     ``outputs`` names the columns and says which are estimates; ``evaluate`` runs SQL over
-    tables that it is given, to find which states satisfy what.
+    tables that it is given, to find which states satisfy what; ``policies`` say what may be
+    answered of each block.
     """
     ctes, query = _taken_apart(final.sql, tuple(f"{plan.prefix}_" for plan in plans))
     blocks = tuple(
         _Writer(n, plan, catalog, parameters, evaluate, estimator, level).write(ctes)
         for n, plan in enumerate(plans)
     )
+    if policies:
+        blocks = tuple(
+            replace(block, policy=said) for block, said in zip(blocks, policies, strict=True)
+        )
     kinds = tuple((name, "estimate" if estimate else "exact") for name, estimate in outputs)
     return Explained(blocks, query, kinds)
 
@@ -108,15 +114,14 @@ class _Writer:
         self._block: Block = plan.block
         self._states: States | None = plan.states
         self._catalog = catalog
-        self._parameters = parameters
-        self._evaluate = evaluate
         self._estimator = estimator
         self._z = NormalDist().inv_cdf((1 + level) / 2)
         self._level = level
-        # Rows that are stored once may stand for several: their number is not that of rows.
-        self._rows = None if catalog.multiplicity else catalog.rows
-        names = {join.alias: _called(join.table, join.alias) for join in self._block.rows.joins}
-        self._names = {PUBLISHED: "", **names}
+        self._rows = catalog.rows
+        # The scan adds up inverted rows itself, and brings no states.
+        self._moments = plan.states is not None and not plan.tables
+        self._inverted = inverted_of(plan.steps)
+        self._expected = Expected(plan, catalog, parameters, evaluate)
 
     def write(self, ctes: Sequence[tuple[str, str]]) -> ExplainedBlock:
         """Everything about the block."""
@@ -142,46 +147,55 @@ class _Writer:
             ),
             tuple(
                 (
-                    _called(join.table, join.alias),
+                    called(join.table, join.alias),
                     "hangs on a sensitive column" if block.joins.get(join.alias) else "public",
                 )
                 for join in block.rows.joins
             ),
-            () if states is None else tuple(map(self._column, states.axes)),
+            () if states is None else self._columns(states),
             () if states is None else tuple(self._said(node) for node in states.hidden),
-            tuple(self._aggregate(aggregate) for aggregate in block.aggregates),
+            tuple(self._aggregate(i, aggregate) for i, aggregate in enumerate(block.aggregates)),
             tuple(scans),
             tuple(step for step in ctes if step[0].startswith(f"{self._plan.prefix}_")),
         )
 
     def _said(self, node: exp.Expr) -> str:
-        """An expression with its columns as the analyst knows them."""
-        holder = exp.Paren(this=node.copy())
-        for each in list(holder.find_all(exp.Column)):
-            name = self._names.get(each.table)
-            if name is not None and isinstance(each.this, exp.Identifier):
-                plain = exp.to_identifier(each.name)
-                qualifier = exp.to_identifier(name) if name else None
-                each.replace(exp.Column(this=plain, table=qualifier))
-        inner: exp.Expr = holder.this
-        return sql(inner)
+        return said(node, self._block)
 
     # -- states -----------------------------------------------------------------------
 
+    def _columns(self, states: States) -> tuple[ExplainedColumn, ...]:
+        if states.axes or not self._moments:
+            return tuple(map(self._column, states.axes))
+        # So many cells that they were not made; the scan needs none.
+        return tuple(
+            ExplainedColumn(
+                name,
+                _mechanism(one),
+                one.channel.size,
+                "the scan adds up (g - c) / p of each row, and tells no values apart",
+                (),
+                (),
+                kept_condition(*kept(one)),
+            )
+            for name, one in self._catalog.sensitive.items()
+            if name in self._block.sensitive
+        )
+
     def _column(self, axis: Axis) -> ExplainedColumn:
         sensitive = self._catalog.sensitive[axis.column]
-        retention = getattr(axis.channel, "retention", None)
-        kept = f", retention {retention:g}" if isinstance(retention, float) else ""
         sent = "the scan sends the truth of its conditions"
         if axis.count == 1:
             sent = "the scan need not send it: the query tells none of its values apart"
+        elif self._moments:
+            sent = "the scan adds up (g - c) / p of each row"
         elif not axis.bits:
             sent = "the scan sends the published value"
         meanings = self._meanings(axis)
         masses = [None] * axis.count if axis.masses is None else [float(m) for m in axis.masses]
         return ExplainedColumn(
             axis.column,
-            sensitive.mechanism + kept,
+            _mechanism(sensitive),
             sensitive.channel.size,
             sent,
             tuple(ExplainedCell(m, mass) for m, mass in zip(meanings, masses, strict=True)),
@@ -211,7 +225,7 @@ class _Writer:
 
     # -- widths -----------------------------------------------------------------------
 
-    def _aggregate(self, aggregate: Aggregate) -> ExplainedAggregate:
+    def _aggregate(self, i: int, aggregate: Aggregate) -> ExplainedAggregate:
         text = self._said(aggregate.call.node)
         if aggregate.kind == "exact":
             return ExplainedAggregate(text, "exact", "no error", 0.0)
@@ -222,24 +236,49 @@ class _Writer:
         if aggregate.kind != "linear":
             return ExplainedAggregate(
                 text,
-                "estimated from the reconstructed distribution",
+                "estimated from the reconstructed distribution"
+                + (", by inversion" if i in self._inverted.always else ""),
                 "the width depends on how steep the distribution is there",
+                interval="none" if aggregate.kind == "mode" else "Woodruff's",
             )
-        found = [self._base(self._block.bases[i]) for i in aggregate.bases]
-        return self._linear(aggregate, text, found)
+        found = [self._expected.of(self._block.bases[k]) for k in aggregate.bases]
+        return self._linear(i, aggregate, text, found)
 
     def _linear(
-        self, aggregate: Aggregate, text: str, found: list[tuple[float | None, str]]
+        self, i: int, aggregate: Aggregate, text: str, found: list[tuple[float | None, str]]
     ) -> ExplainedAggregate:
         error, unit = found[0]
         name = aggregate.call.name
+        how = self._how(i)
+        interval = self._interval(aggregate)
         if error is None:
-            return ExplainedAggregate(text, "estimated", unit)
+            return ExplainedAggregate(text, how, unit, interval=interval)
         mean = name == "avg" and found[1][0] == 0
         words = self._words(error, unit, mean)
         if name not in ("count", "count_if", "sum") and not mean:
             words = f"made of {len(found)} sums, of which the first has a {words}"
-        return ExplainedAggregate(text, "estimated", words, error)
+        return ExplainedAggregate(text, how, words, error, interval)
+
+    def _how(self, i: int) -> str:
+        """Estimated; and where the likelihood was asked for, when it is left out."""
+        measures = [one.value for one in self._inverted.measures if i in one.aggregates]
+        if not measures:
+            return "estimated"
+        names = ", ".join(dict.fromkeys(map(self._said, measures)))
+        return f"estimated, by inversion if {names} is below zero in any row"
+
+    def _interval(self, aggregate: Aggregate) -> str:
+        """Which interval, and from when on it may be called by its level."""
+        pieces = self._block.bases[aggregate.bases[0]]
+        plain = len(pieces) == 1 and not pieces[0].guards and pieces[0].value is None
+        states = self._states
+        alone = states is not None and states.retention is not None and not states.hidden
+        counts = aggregate.call.name in ("count", "count_if")
+        if counts and plain and alone and not self._catalog.weighted:
+            return "score interval of the published count, at any number of rows"
+        name = "Fieller's" if aggregate.call.name == "avg" else "Wald"
+        bound = ", of which the scan tells a lower bound" if self._moments else ""
+        return f"{name}, called reliable from 20 effective rows on{bound}"
 
     def _words(self, error: float, unit: str, mean: bool) -> str:
         each = " of a group" if self._block.keys else ""
@@ -260,96 +299,11 @@ class _Writer:
     def _rough(self) -> bool:
         return self._states is not None and not all(a.independent for a in self._states.axes)
 
-    def _base(self, base: Base) -> tuple[float | None, str]:
-        """The largest standard deviation that a row adds to a sum, and in which unit."""
-        states = self._states
-        if states is None:
-            return None, "the width is not known before the scan"
-        if self._catalog.weighted:
-            return None, "the width depends on the weights of the rows"
-        if states.hidden:
-            return None, "the width depends on public values that a condition compares with"
-        values = [piece.value for piece in base if piece.value is not None]
-        if values and len(base) > 1:
-            return None, "the width depends on the public values that are added up"
-        functions, classes = self._functions(base, states)
-        if len(classes) * states.count * len(functions) > MOST_WORK:
-            return None, "the width is not worked out for so many states"
-        worst = 0.0
-        for chosen in classes:
-            worst = max(worst, sum(row_error(states.factors, g * chosen) for g in functions))
-        return worst, self._said(values[0]) if values else ""
 
-    def _functions(self, base: Base, states: States) -> tuple[list[Floats], list[Floats]]:
-        """Each piece as a function on states, and the sensitive groups as 0 and 1 on them."""
-        query = exp.Select()
-        for n, piece in enumerate(base):
-            value: exp.Expr = number(1.0)
-            if piece.factor is not None:
-                value = cast(_over(states, piece.factor), "DOUBLE")
-            truth = every(_over(states, node) for node in piece.truths)
-            if truth is not None:
-                value = exp.Case(ifs=[exp.If(this=truth, true=value)], default=number(0.0))
-            choose(query, named(exp.Coalesce(this=value, expressions=[number(0.0)]), f"g{n}"))
-        keys = [key.expression for key in self._block.keys if key.sensitive]
-        order = [exp.Ordered(this=_over(states, key), nulls_first=False) for key in keys]
-        rank: exp.Expr = exp.Literal.number(1)
-        if order:
-            rank = exp.Window(
-                this=exp.Anonymous(this="dense_rank"),
-                order=exp.Order(expressions=order),
-                over="OVER",
-            )
-        choose(query, named(rank, "class"))
-        tables = {f"{self._plan.prefix}_axis{i}": axis.cells for i, axis in enumerate(states.axes)}
-        for i, name in enumerate(tables):
-            if i == 0:
-                query.from_(table(name, f"axis{i}"), copy=False)
-            else:
-                query.append("joins", exp.Join(this=table(name, f"axis{i}"), kind="CROSS"))
-        if tables:
-            query.order_by(*(column("cell", f"axis{i}") for i in range(len(tables))), copy=False)
-        found = self._evaluate(self._parameters.bind(query), tables)
-        functions = [
-            np.asarray(found.column(f"g{n}").to_numpy(), dtype=np.float64) for n in range(len(base))
-        ]
-        labels = np.asarray(found.column("class").to_numpy())
-        classes = [(labels == label).astype(np.float64) for label in np.unique(labels)]
-        return functions, classes
-
-
-def _over(states: States, node: exp.Expr) -> exp.Expr:
-    """A sensitive expression over the table of states."""
-    return states.written.get(sql(node), node).copy()
-
-
-def row_error(factors: Sequence[Floats], function: Floats) -> float:
-    """Largest standard deviation of ``G(published)`` over the states that a row may be in.
-
-    ``function`` is g over all states, the last factor's cell changing fastest.  Retention 1/2
-    and a predicate of mass 1/2: G is 3/2 or -1/2, so from either state
-
-    >>> half = np.array([[0.75, 0.25], [0.25, 0.75]])
-    >>> round(row_error([half], np.array([0.0, 1.0])) ** 2, 9)
-    0.75
-    """
-    shape = [len(factor) for factor in factors]
-    g = np.asarray(function, dtype=np.float64).reshape(shape)
-    inverted = g
-    for axis, factor in enumerate(factors):
-        inverted = _along(np.asarray(np.linalg.inv(factor), dtype=np.float64), inverted, axis)
-    second = inverted * inverted
-    for axis, factor in enumerate(factors):
-        second = _along(factor, second, axis)
-    variance = second - g * g
-    # What is left of a function that needs no inversion is rounding.
-    rounding = 1e-12 * float(np.max(second, initial=0.0))
-    largest = float(np.max(variance, initial=0.0))
-    return sqrt(largest) if largest > rounding else 0.0
-
-
-def _along(matrix: Floats, tensor: Floats, axis: int) -> Floats:
-    return np.moveaxis(np.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)
+def _mechanism(sensitive: Sensitive) -> str:
+    retention = getattr(sensitive.channel, "retention", None)
+    kept = f", retention {retention:g}" if isinstance(retention, float) else ""
+    return sensitive.mechanism + kept
 
 
 # -- words ------------------------------------------------------------------------------
@@ -378,10 +332,6 @@ def _meaning(atom: str, value: object) -> str:
     if value is None:
         return f"({atom}) is NULL"
     return f"{atom} = {value!r}" if isinstance(value, str) else f"{atom} = {value}"
-
-
-def _called(joined: exp.Expr, alias: str) -> str:
-    return joined.name if isinstance(joined, exp.Table) else alias
 
 
 def _taken_apart(text: str, prefixes: tuple[str, ...]) -> tuple[list[tuple[str, str]], str]:

@@ -35,7 +35,7 @@ class ExplainedColumn:
     mechanism: str
     values: int
     sent: str  # what the scan brings of it
-    cells: tuple[ExplainedCell, ...]
+    cells: tuple[ExplainedCell, ...]  # none where the scan tells none apart
     factor: tuple[tuple[float, ...], ...]  # the channel between cells
     condition: float
 
@@ -48,6 +48,7 @@ class ExplainedAggregate:
     answered: str  # exact | estimated | from the public domain
     width: str
     row_error: float | None = None  # the largest standard deviation that one row adds
+    interval: str = ""  # which one, and when it is called reliable
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,11 @@ class ExplainedBlock:
     aggregates: tuple[ExplainedAggregate, ...]
     scans: tuple[str, ...]
     steps: tuple[tuple[str, str], ...]  # name and SQL
+    policy: str = ""  # what the policy of the release would say to it
 
     @property
     def states(self) -> int:
-        """How many states there are."""
+        """How many states there are; 0 where they are not told apart."""
         return prod(len(one.cells) for one in self.columns)
 
     @property
@@ -93,14 +95,19 @@ class ExplainedBlock:
                 yield "cell", f"{one.name} {i}", cell.meaning
                 if cell.mass is not None:
                     yield "mass", f"{one.name} {i}", repr(cell.mass)
-            yield "factor", one.name, repr([list(row) for row in one.factor])
+            if one.cells:
+                yield "factor", one.name, repr([list(row) for row in one.factor])
             yield "condition number", one.name, repr(one.condition)
         if self.columns:
-            yield "states", "", str(self.states)
+            yield "states", "", str(self.states) if self.states else "not told apart"
             yield "condition number", "", repr(self.condition)
         for aggregate in self.aggregates:
             yield "aggregate", aggregate.sql, aggregate.answered
             yield "expected width", aggregate.sql, aggregate.width
+            if aggregate.interval:
+                yield "interval", aggregate.sql, aggregate.interval
+        if self.policy:
+            yield "policy", "", self.policy
         for i, text in enumerate(self.scans):
             yield "scan", str(i), text
         for name, text in self.steps:
@@ -110,6 +117,8 @@ class ExplainedBlock:
         """All of it for a person."""
         yield f"block {self.number}: {self._title()}"
         yield f"  why: {self.why}"
+        if self.policy:
+            yield f"  policy: {self.policy}"
         for text in self.conditions:
             yield f"  public condition, evaluated as it stands: {text}"
         for text, role in self.keys:
@@ -122,12 +131,15 @@ class ExplainedBlock:
         if self.columns:
             sizes = " x ".join(str(len(one.cells)) for one in self.columns)
             product = f"{sizes} = " if len(self.columns) > 1 else ""
-            yield f"  states: {product}{self.states}; condition number {self.condition:.4g}"
+            count = f"{product}{self.states}" if self.states else "not told apart"
+            yield f"  states: {count}; condition number {self.condition:.4g}"
         for one in self.columns:
             yield from _column_lines(one)
         yield "  aggregates:"
         for aggregate in self.aggregates:
             yield f"    {aggregate.sql}: {aggregate.answered}; {aggregate.width}"
+            if aggregate.interval:
+                yield f"      interval: {aggregate.interval}"
         if not self.aggregates:
             yield "    none: the groups themselves are asked for"
         for text in self.scans:

@@ -1,11 +1,16 @@
 """Which personal groups stand behind each cell of an answer, as a scan of its own.
 
-A cell is personal when all rows that its public conditions select lie in one personal
-group; so it is decided on the data and not on the text, and every spelling is caught.  What an
-aggregate selects is WHERE, FILTER and CASE together: the rows where its public half is not 0.
+A cell is personal when all rows that matter to it lie in one personal group; so it is decided on
+the data and not on the text, and every spelling is caught.  What matters to an aggregate are rows
+where the public half of one of its pieces is not 0, WHERE, FILTER and CASE together, and where the
+sensitive half is not a constant (see ``informative``): a constant says nothing about anybody.
 
-    per public keys and distinct selection s:   lo<s>, hi<s>   smallest and largest group number
-                                                n<s>           rows
+    per public keys (and hidden columns):   lo<s>, hi<s>   smallest and largest group number
+                                            n<s>           rows
+
+s is a base of aggregates where that can be settled beforehand.  Where public columns are hidden in
+sensitive halves, or sensitive columns make groups, s is a piece, and ``informative`` puts pieces
+together afterwards.
 
 Groups are a function of the public grouping columns, so the small table of distinct public
 tuples is enough where nothing else is used; conditions on measures need the rows themselves.
@@ -14,15 +19,15 @@ tuples is enough where nothing else is used; conditions on measures need the row
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.block import Block
+from privsql.sql.block import Aggregate, Block
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.pieces import Piece
-from privsql.sql.scan import GROUP, MULTIPLICITY
+from privsql.sql.scan import GROUP, MULTIPLICITY, half_of
 from privsql.sql.states import joined_to
 from privsql.sql.tree import (
     cast,
@@ -38,95 +43,335 @@ from privsql.sql.tree import (
 )
 from privsql.sql.writing import call, same
 
-TUPLES, ROWS = "tuples", "privsql_rows"
+TUPLES, ROWS, JOINED = "tuples", "privsql_rows", "u"
+# What the numbers are made with that each row has of its own, to tell rows of one tuple apart.
+SALT = "rows_salt"
+# A scan of the tuples pays where there are so many times fewer of them than rows.
+FEWER = 8
+JUDGED = ("linear", "quantile", "mode")
+
+
+def pieces_of_block(block: Block) -> tuple[list[Piece], list[list[int]]]:
+    """All different pieces of a block, and those of each base by their place."""
+    found: list[Piece] = []
+    index: dict[str, int] = {}
+    for base in block.bases:
+        for piece in base:
+            if index.setdefault(piece.key, len(found)) == len(found):
+                found.append(piece)
+    return found, [[index[piece.key] for piece in base] for base in block.bases]
+
+
+def judged(block: Block, informative: Sequence[bool]) -> dict[int, tuple[int, ...]]:
+    """The bases of each aggregate that tell something of a sensitive value.
+
+    Each is judged for itself: the others of a formula may be known, as in CORR(age, <one group>).
+    """
+    _, bases = pieces_of_block(block)
+    found: dict[int, tuple[int, ...]] = {}
+    for i, aggregate in enumerate(block.aggregates):
+        if aggregate.kind in JUDGED:
+            made = [k for k in asked(aggregate) if any(informative[t] for t in bases[k])]
+            if made:
+                found[i] = tuple(dict.fromkeys(made))
+    return found
+
+
+def asked(aggregate: Aggregate) -> tuple[int, ...]:
+    """The bases that count: SUM's second only tells whether there is anything to add up."""
+    return aggregate.bases[:1] if aggregate.call.name == "sum" else aggregate.bases
+
+
+class Membership:
+    """Writes scans over rows, or distinct public tuples, with their personal groups."""
+
+    def __init__(self, catalog: Catalog, block: Block, hidden: Sequence[exp.Expr] = ()) -> None:
+        self._catalog = catalog
+        self._block = block
+        self._hidden = hidden
+        self._public = [(i, key) for i, key in enumerate(block.keys) if not key.sensitive]
+
+    # -- smallest and largest group -----------------------------------------------------
+
+    def ranges(self, supports: Mapping[int, Support]) -> exp.Select:
+        """Smallest and largest group, and rows, where each support holds."""
+        small = self._grouping_only(each.node for each in supports.values())
+        made = self._keyed()
+        group = column(GROUP, self._owner(small))
+        for s, support in supports.items():
+            choose(made, *ranged(s, support, group, self._rows(small)))
+        return self._grouped(self._from(made, small))
+
+    def inside(self, supports: Mapping[int, Support]) -> bool:
+        """Whether the scan of the block itself had better bring these ranges.
+
+        That is where rows have to be looked at anyway, or tuples are hardly fewer than they.
+        """
+        if not self._catalog.grouped or self._several or self._hidden:
+            return False
+        many = self._catalog.tuples * FEWER > self._catalog.rows
+        return many or not self._grouping_only(each.node for each in supports.values())
+
+    def watched(self, supports: Mapping[int, Support]) -> tuple[list[exp.Expr], list[exp.Expr]]:
+        """The same ranges for the block's own scan: columns of rows, aggregates over them."""
+        inner: list[exp.Expr] = [named(column(GROUP, PUBLISHED), "pg")]
+        outer: list[exp.Expr] = []
+        rows: exp.Expr = column("m") if self._catalog.multiplicity else number(1)
+        for s, support in supports.items():
+            where = weight = None
+            if support.where is not None:
+                inner.append(named(support.where, f"pg{s}"))
+                where = column(f"pg{s}")
+            if support.weight is not None:
+                inner.append(named(support.weight, f"pw{s}"))
+                weight = column(f"pw{s}")
+            outer += ranged(s, Support(where, weight), column("pg"), rows)
+        return inner, outer
+
+    # -- atoms --------------------------------------------------------------------------
+
+    def atoms(self, vectors: Mapping[int, exp.Expr | None]) -> exp.Select:
+        """Per cell and distinct public tuple, the sum ``w<v>`` of each weight over its rows.
+
+        Those are the vectors of which ``policy.leverage`` keeps account.  Where a measure tells
+        rows of one tuple apart, sums could cancel: ``x<v>_<b>`` are those of the weights times
+        numbers that only we know, one for each row (see ``fronts.vectors``).
+        """
+        small = self._grouping_only(vectors.values())
+        made = self._keyed()
+        atom = column("rowid", PUBLISHED if small else JOINED)
+        choose(made, named(atom, "atom"))
+        for v, weight in vectors.items():
+            rows = cast(self._rows(small), "DOUBLE")
+            term = rows if weight is None else exp.Mul(this=wrapped(weight), expression=rows)
+            choose(made, named(exp.Sum(this=term), f"w{v}"))
+            for b in range(0 if small else sketches(self._catalog)):
+                secret = exp.Mul(this=term, expression=_secret(b))
+                choose(made, named(exp.Sum(this=secret), f"x{v}_{b}"))
+        return self._grouped(self._from(made, small, tuples=True), atom)
+
+    # -- parts --------------------------------------------------------------------------
+
+    def _keyed(self) -> exp.Select:
+        made = exp.Select()
+        for i, key in self._public:
+            choose(made, named(key.expression.copy(), f"k{i}"))
+        for i, key in self._public:
+            flag: exp.Expr = number(0)
+            if self._several:
+                flag = exp.Grouping(expressions=[key.expression.copy()])
+            choose(made, named(flag, f"g{i}"))
+        for i, node in enumerate(self._hidden):
+            choose(made, named(node.copy(), f"h{i}"))
+        return made
+
+    @property
+    def _several(self) -> bool:
+        sets = self._block.sets
+        return len(sets) > 1 or any(len(s) != len(self._block.keys) for s in sets)
+
+    def _owner(self, small: bool) -> str:
+        return PUBLISHED if small or self._catalog.grouped else JOINED
+
+    def _rows(self, small: bool) -> exp.Expr:
+        if small:
+            return column(ROWS, PUBLISHED)
+        return column(MULTIPLICITY, PUBLISHED) if self._catalog.multiplicity else number(1)
+
+    def _from(self, made: exp.Select, small: bool, tuples: bool = False) -> exp.Select:
+        if small:
+            made.from_(_tuples(PUBLISHED), copy=False)
+        else:
+            made.from_(table(self._catalog.table, PUBLISHED), copy=False)
+            if tuples or not self._catalog.grouped:
+                on = every(
+                    same(column(name, PUBLISHED), column(name, JOINED))
+                    for name in self._catalog.grouping
+                )
+                joined = exp.Join(this=_tuples(JOINED), on=on or exp.Boolean(this=True))
+                made.append("joins", joined)
+        for join in self._block.rows.joins:
+            if not self._block.joins[join.alias]:
+                made = joined_to(made, join.table, join.alias, join.on, join.kind)
+        for guard in self._block.guards:
+            made.where(guard.copy(), copy=False)
+        return made
+
+    def _grouped(self, made: exp.Select, *more: exp.Expr) -> exp.Select:
+        more = (*more, *self._hidden)
+        if not self._several:
+            nodes = [*(key.expression for _, key in self._public), *more]
+            if nodes:
+                made.group_by(*(node.copy() for node in nodes), copy=False)
+            return made
+        chosen = dict.fromkeys(
+            tuple(i for i in each if not self._block.keys[i].sensitive) for each in self._block.sets
+        )
+        sets = [
+            exp.Tuple(
+                expressions=[
+                    *(self._block.keys[i].expression.copy() for i in each),
+                    *(node.copy() for node in more),
+                ]
+            )
+            for each in chosen
+        ]
+        made.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=sets)]))
+        return made
+
+    def _grouping_only(self, selecting: Iterable[exp.Expr | None]) -> bool:
+        """Whether nothing but grouping columns decides which rows are selected."""
+        nodes = [*self._block.guards, *self._hidden, *(n for n in selecting if n is not None)]
+        nodes += [key.expression for _, key in self._public]
+        for join in self._block.rows.joins:
+            if not self._block.joins[join.alias]:
+                nodes += [ours for ours, _ in join.on]
+        used = {c.name for node in nodes for c in columns_of(node) if c.table == PUBLISHED}
+        return used <= set(self._catalog.grouping)
+
+
+def sketches(catalog: Catalog) -> int:
+    """How many numbers of its own each row has.
+
+    With few, what answers tell of rows within a tuple looks like more than it is, and more is
+    refused than must be; with many tuples more of them would be too dear.
+    """
+    return max(3, min(16, 20_000 // max(1, catalog.tuples)))
+
+
+def secrets_of_tuples(catalog: Catalog) -> exp.Select:
+    """Per distinct public tuple, the sums ``x<b>`` of the rows' secret numbers."""
+    atom = column("rowid", JOINED)
+    made = exp.Select(expressions=[named(atom, "atom")])
+    rows: exp.Expr = number(1.0)
+    if catalog.multiplicity:
+        rows = cast(column(MULTIPLICITY, PUBLISHED), "DOUBLE")
+    for b in range(sketches(catalog)):
+        secret = exp.Mul(this=rows, expression=_secret(b))
+        choose(made, named(exp.Sum(this=secret), f"x{b}"))
+    made.from_(table(catalog.table, PUBLISHED), copy=False)
+    on = every(same(column(name, PUBLISHED), column(name, JOINED)) for name in catalog.grouping)
+    made.append("joins", exp.Join(this=_tuples(JOINED), on=on or exp.Boolean(this=True)))
+    return made.group_by(atom.copy(), copy=False).order_by(column("atom"), copy=False)
+
+
+def _secret(b: int) -> exp.Expr:
+    """A row's number between -sqrt(3) and sqrt(3), of variance 1; the salt is bound."""
+    salt = exp.Add(this=exp.Placeholder(this=SALT), expression=number(b))
+    share = exp.Div(
+        this=cast(call("hash", column("rowid", PUBLISHED), salt), "DOUBLE"),
+        expression=number(2.0**64),
+        typed=False,
+        safe=False,
+    )
+    centred = exp.Sub(this=wrapped(share), expression=number(0.5))
+    return exp.Mul(this=number(12.0**0.5), expression=wrapped(centred))
+
+
+def _tuples(alias: str) -> exp.Table:
+    made = table(TUPLES, alias)
+    made.set("db", exp.to_identifier("privsql"))
+    return made
+
+
+def matched(block: Block, values: Sequence[str], hidden: int, atoms: str, cells: str) -> exp.Select:
+    """The atoms of every cell with their ``values``, by the cell's number, in order.
+
+    ``way`` tells the values of hidden columns apart: each is a vector of its own, since the
+    sensitive half may be another one.
+    """
+    public = [i for i, key in enumerate(block.keys) if not key.sensitive]
+    made = exp.Select(expressions=[column("cell", "c"), column("atom", "a")])
+    ways: exp.Expr = number(0)
+    if hidden:
+        order = [exp.Ordered(this=column(f"h{i}", "a")) for i in range(hidden)]
+        ways = exp.Window(this=call("dense_rank"), order=exp.Order(expressions=order), over="OVER")
+    choose(made, named(ways, "way"), *(column(value, "a") for value in values))
+    made.from_(table(atoms, "a"), copy=False)
+    on = every(
+        [
+            *(same(column(f"k{i}", "a"), column(f"k{i}", "c")) for i in public),
+            *(exp.EQ(this=column(f"g{i}", "a"), expression=column(f"g{i}", "c")) for i in public),
+        ]
+    )
+    joined = {"kind": "CROSS"} if on is None else {"on": on}
+    made.append("joins", exp.Join(this=table(cells, "c"), **joined))
+    made.order_by(column("cell"), column("way"), column("atom"), copy=False)
+    return made
+
+
+def gathered(block: Block, supports: Mapping[int, bool], scan: str) -> exp.Select:
+    """Ranges per cell from a scan that has them per published state; which are weighted."""
+    public = [i for i, key in enumerate(block.keys) if not key.sensitive]
+    made = exp.Select(expressions=[column(f"k{i}") for i in public])
+    choose(made, *(named(number(0), f"g{i}") for i in public))
+    for s, weighted in supports.items():
+        for letter, node in COLUMNS[: None if weighted else 3]:
+            choose(made, named(call(node, column(f"{letter}{s}")), f"{letter}{s}"))
+    made.from_(table(scan), copy=False)
+    if public:
+        made.group_by(*(column(f"k{i}") for i in public), copy=False)
+    return made
 
 
 @dataclass(frozen=True)
-class Membership:
-    """The scan, and which of its selections each aggregate makes."""
+class Support:
+    """The rows that matter to a sum: where its public halves are not 0, and how much each does.
 
-    select: exp.Select
-    selections: dict[int, tuple[int, ...]]  # aggregate -> what its sums select
-    count: int
+    ``weight`` is None where they are 0 or 1.
+    """
+
+    where: exp.Expr | None  # None stands for everywhere
+    weight: exp.Expr | None
+
+    @property
+    def node(self) -> exp.Expr | None:
+        """Everything in it that may name a column."""
+        return self.where if self.weight is None else self.weight
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece]) -> Support:
+        """Of several pieces together."""
+        pieces = list(pieces)
+        halves = {sql(h.node): h for h in map(half_of, pieces) if h.node is not None}
+        weight: exp.Expr | None = None
+        if not all(half.indicator for half in halves.values()):
+            for half in halves.values():
+                size = exp.Abs(this=_checked(half.node))
+                weight = size if weight is None else exp.Add(this=weight, expression=size)
+        return cls(support_of(pieces), weight)
 
 
-def membership(catalog: Catalog, block: Block) -> Membership:
-    """Write the scan for a block that involves a sensitive column."""
-    supports: dict[str, exp.Expr | None] = {}
-    selections: dict[int, tuple[int, ...]] = {}
-    for i, aggregate in enumerate(block.aggregates):
-        if aggregate.kind not in ("linear", "quantile", "mode"):
-            continue
-        # SUM's count only tells whether there is anything to add up.
-        bases = aggregate.bases[:1] if aggregate.call.name == "sum" else aggregate.bases
-        made_of = []
-        for k in bases:
-            support = _support(block.bases[k])
-            text = "" if support is None else sql(support)
-            supports.setdefault(text, support)
-            made_of.append(list(supports).index(text))
-        selections[i] = tuple(dict.fromkeys(made_of))
-    small = _grouping_only(catalog, block, supports)
-    rows: exp.Expr = column(ROWS, PUBLISHED) if small else number(1)
-    if not small and catalog.multiplicity:
-        rows = column(MULTIPLICITY, PUBLISHED)
-    group = column(GROUP, PUBLISHED if small or catalog.grouped else "u")
-    made = exp.Select()
-    public = [(i, key) for i, key in enumerate(block.keys) if not key.sensitive]
-    for i, key in public:
-        choose(made, named(key.expression.copy(), f"k{i}"))
-    several = len(block.sets) > 1 or any(len(s) != len(block.keys) for s in block.sets)
-    for i, key in public:
-        flag: exp.Expr = number(0)
-        if several:
-            flag = exp.Grouping(expressions=[key.expression.copy()])
-        choose(made, named(flag, f"g{i}"))
-    for s, support in enumerate(supports.values()):
-        for name, node in (
-            (f"lo{s}", exp.Min(this=group.copy())),
-            (f"hi{s}", exp.Max(this=group.copy())),
-            (f"n{s}", exp.Sum(this=rows.copy())),
-        ):
-            part: exp.Expr = node
-            if support is not None:
-                part = exp.Filter(this=node, expression=exp.Where(this=support.copy()))
-            if name.startswith("n"):
-                part = cast(exp.Coalesce(this=part, expressions=[number(0)]), "BIGINT")
-            choose(made, named(part, name))
-    if small:
-        source = table(TUPLES, PUBLISHED)
-        source.set("db", exp.to_identifier("privsql"))
-        made.from_(source, copy=False)
-    else:
-        made.from_(table(catalog.table, PUBLISHED), copy=False)
-        if not catalog.grouped:
-            other = table(TUPLES, "u")
-            other.set("db", exp.to_identifier("privsql"))
-            on = every(
-                same(column(name, PUBLISHED), column(name, "u")) for name in catalog.grouping
-            )
-            made.append("joins", exp.Join(this=other, on=on or exp.Boolean(this=True)))
-    for join in block.rows.joins:
-        if not block.joins[join.alias]:
-            made = joined_to(made, join.table, join.alias, join.on, join.kind)
-    for guard in block.guards:
-        made = made.where(guard.copy())
-    if not public:
-        return Membership(made, selections, len(supports))
-    if not several:
-        made = made.group_by(*(key.expression.copy() for _, key in public))
-        return Membership(made, selections, len(supports))
-    chosen = dict.fromkeys(
-        tuple(i for i in each if not block.keys[i].sensitive) for each in block.sets
-    )
-    sets = [
-        exp.Tuple(expressions=[block.keys[i].expression.copy() for i in each]) for each in chosen
+# What is kept of a support, and how parts of it are put together.
+COLUMNS = (("lo", "min"), ("hi", "max"), ("n", "sum"), ("y", "sum"), ("z", "sum"))
+
+
+def ranged(s: int, support: Support, group: exp.Expr, rows: exp.Expr) -> list[exp.Expr]:
+    """``lo hi n`` of a support and, where rows weigh differently, the sums of |w| and w^2.
+
+    Their ratio (sum |w|)^2 / sum w^2 is the number of rows that the sum is really about.
+    """
+    found: list[exp.Expr] = []
+    parts: list[tuple[str, exp.Expr]] = [
+        ("lo", exp.Min(this=group)),
+        ("hi", exp.Max(this=group)),
+        ("n", exp.Sum(this=rows)),
     ]
-    made.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=sets)]))
-    return Membership(made, selections, len(supports))
+    if support.weight is not None:
+        heavy = exp.Mul(this=wrapped(support.weight), expression=rows)
+        parts.append(("y", exp.Sum(this=heavy)))
+        parts.append(("z", exp.Sum(this=exp.Mul(this=wrapped(support.weight), expression=heavy))))
+    for letter, node in parts:
+        part = node
+        if support.where is not None:
+            part = exp.Filter(this=node, expression=exp.Where(this=support.where))
+        if letter == "n":
+            part = cast(exp.Coalesce(this=part, expressions=[number(0)]), "BIGINT")
+        found.append(named(part, f"{letter}{s}"))
+    return found
 
 
-def _support(pieces: Iterable[Piece]) -> exp.Expr | None:
+def support_of(pieces: Iterable[Piece]) -> exp.Expr | None:
     """Where the public half of one of the pieces is not 0; None stands for everywhere."""
     found: dict[str, exp.Expr] = {}
     for piece in pieces:
@@ -143,41 +388,61 @@ def _support(pieces: Iterable[Piece]) -> exp.Expr | None:
     return made
 
 
-def _grouping_only(catalog: Catalog, block: Block, supports: dict[str, exp.Expr | None]) -> bool:
-    """Whether nothing but grouping columns decides which rows are selected."""
-    nodes = [*block.guards, *(node for node in supports.values() if node is not None)]
-    nodes += [key.expression for key in block.keys if not key.sensitive]
-    for join in block.rows.joins:
-        if not block.joins[join.alias]:
-            nodes += [ours for ours, _ in join.on]
-    used = {c.name for node in nodes for c in columns_of(node) if c.table == PUBLISHED}
-    return used <= set(catalog.grouping)
+def _checked(node: exp.Expr | None) -> exp.Expr:
+    if node is None:
+        raise AssertionError("a half without a node is 1, and an indicator")
+    return node
 
 
-def masked(prefix: str, block: Block, hidden: list[int]) -> exp.Select:
-    """The block's table with refused cells empty: their error and their trace as well."""
+def masked(
+    prefix: str,
+    block: Block,
+    hidden: Sequence[int],
+    classes: bool,
+    traces: Mapping[str, tuple[int, ...]],
+) -> exp.Select:
+    """The block's table with refused cells empty: their error and their trace as well.
+
+    ``classes`` says whether the mask tells sensitive keys apart, too; ``traces`` are further
+    columns that would tell of aggregates.
+    """
     made = exp.Select().from_(table(f"{prefix}_open", "b"), copy=False)
-    public = [i for i, key in enumerate(block.keys) if not key.sensitive]
+    known = [i for i, key in enumerate(block.keys) if classes or not key.sensitive]
     on = every(
         [
-            *(same(column(f"k{i}", "b"), column(f"k{i}", "m")) for i in public),
-            *(exp.EQ(this=column(f"g{i}", "b"), expression=column(f"g{i}", "m")) for i in public),
+            *(same(column(f"k{i}", "b"), column(f"k{i}", "m")) for i in known),
+            *(exp.EQ(this=column(f"g{i}", "b"), expression=column(f"g{i}", "m")) for i in known),
         ]
     )
     join = {"kind": "CROSS"} if on is None else {"side": "LEFT", "on": on}
     made.append("joins", exp.Join(this=table(f"{prefix}_mask", "m"), **join))
+    covered = {
+        f"{letter}{i}": (i,) for i in hidden for letter in ("a", "s", "l", "u", "ok", "e", "seen")
+    }
     replaced = []
-    for i in hidden:
-        covered = [f"{letter}{i}" for letter in ("a", "s", "l", "u", "ok", "e", "seen")]
-        refused = exp.EQ(this=column(f"p{i}", "m"), expression=exp.Boolean(this=True))
-        for name in covered:
-            kept = exp.Case(
-                ifs=[exp.If(this=refused.copy(), true=exp.Null())], default=column(name, "b")
+    for name, those in {**covered, **traces}.items():
+        whens = [
+            exp.If(
+                this=exp.EQ(this=column(f"p{i}", "m"), expression=exp.Boolean(this=True)),
+                true=exp.Null(),
             )
-            replaced.append(named(kept, name))
+            for i in those
+        ]
+        replaced.append(named(exp.Case(ifs=whens, default=column(name, "b")), name))
     star = exp.Star(replace=replaced)
     made.set("expressions", [exp.Column(this=star, table=exp.to_identifier("b"))])
     return made
 
 
-__all__ = ["Membership", "call", "masked", "membership"]
+__all__ = [
+    "Membership",
+    "Support",
+    "asked",
+    "gathered",
+    "judged",
+    "masked",
+    "matched",
+    "pieces_of_block",
+    "secrets_of_tuples",
+    "support_of",
+]

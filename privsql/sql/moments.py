@@ -23,6 +23,7 @@ from math import prod
 import numpy as np
 from sqlglot import exp
 
+from privsql.channels.channel import MATRIX_LIMIT
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.sql.block import Block
@@ -127,7 +128,8 @@ class Moments:
     @property
     def only(self) -> bool:
         """Whether there are too many states for anything else."""
-        return self._columns.states > MOST_STATES
+        cells = [self._columns.cells(name).count for name in self._columns.names]
+        return self._columns.states > MOST_STATES or max(cells, default=1) > MATRIX_LIMIT
 
     def _base_pairs(self) -> list[tuple[int, int]]:
         found: set[tuple[int, int]] = set()
@@ -189,6 +191,11 @@ class Moments:
         return self._scan
 
     @property
+    def informative(self) -> tuple[bool, ...]:
+        """Whether each piece says anything about sensitive values: whether it is no constant."""
+        return tuple(bool(product.parts) for product in self._products)
+
+    @property
     def states(self) -> States:
         """The states of the block, as far as they can be shown."""
         return self._states
@@ -207,7 +214,6 @@ class Moments:
             and everyone
             and not (piece.guards or piece.value or piece.truths or piece.factor)
         )
-        self._sure = sure
         estimates = Estimates(
             self._block,
             self._states,

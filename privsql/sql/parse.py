@@ -14,16 +14,23 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from privsql.errors import Place, ProgrammingError
+from privsql.errors import Place, ProgrammingError, TooLargeError
 
 # Deeper nesting than this is no analyst's question, and Python's stack is finite.
-DEEPEST = 200
+DEEPEST = 100
+
+# Characters of a word that an error repeats.
+LONGEST_WORD = 60
+
+# A chain (a AND b AND ...) is a tree as deep as it is long; so much longer than nesting it may be.
+CHAINED = 5
 
 
 class SyntaxMistake(ProgrammingError):  # noqa: N818 - a mistake of the text
@@ -60,21 +67,41 @@ _EXPLAIN = re.compile(r"EXPLAIN\b(\s+RECONSTRUCTION\b)?", re.IGNORECASE)
 _SETTING = re.compile(r"(RESET|SHOW)\s+([\w.]+)\s*$", re.IGNORECASE)
 
 
-def statements(text: str) -> list[Statement]:
+def statements(
+    text: str, *, characters: int | None = None, depth: int = DEEPEST
+) -> list[Statement]:
     """Split at semicolons and parse each part.
 
     >>> [one.kind for one in statements("SET privsql.estimator = 'auto'; SELECT 1 -- ;")]
     ['set', 'query']
     """
-    return [_statement(text, tokens) for tokens in _split(text)]
+    return [_statement(text, tokens, depth) for tokens in _split(text, characters)]
 
 
-def parts(text: str) -> list[str]:
+def only(text: str, *, characters: int | None = None, depth: int = DEEPEST) -> Statement:
+    """The one statement of a text; several are refused before any of them is parsed."""
+    found = list(islice(_split(text, characters), 2))
+    if len(found) != 1:
+        raise ProgrammingError(
+            "there are several statements" if found else "there is no statement",
+            hint="ask one at a time",
+        )
+    return _statement(text, found[0], depth)
+
+
+def parts(text: str, *, characters: int | None = None) -> list[str]:
     """The text of each statement, without parsing it."""
-    return [text[tokens[0].start : tokens[-1].end + 1] for tokens in _split(text)]
+    return [text[tokens[0].start : tokens[-1].end + 1] for tokens in _split(text, characters)]
 
 
-def _split(text: str) -> Iterator[list[Token]]:
+def _split(text: str, characters: int | None = None) -> Iterator[list[Token]]:
+    _check_text(text)
+    if characters is not None and len(text) > characters:
+        raise TooLargeError(
+            f"the text is longer than {characters} characters",
+            hint="give long lists of values as a public table, and ask in several statements",
+        )
+    _encodable(text)
     try:
         tokens = list(_DIALECT.tokenize(text))
     except SqlglotError:
@@ -91,14 +118,32 @@ def _split(text: str) -> Iterator[list[Token]]:
         yield part
 
 
-def _words(tokens: Sequence[Token], *words: str) -> bool:
-    return len(tokens) >= len(words) and all(
-        token.text.upper() == word and token.token_type is not TokenType.STRING
-        for token, word in zip(tokens, words, strict=False)
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise ProgrammingError(
+            f"a statement is a text, not {type(text).__name__}", hint="give it as a str"
+        )
+
+
+def _encodable(text: str) -> None:
+    """Halves of characters are no text for a database, and NUL ends one early for some."""
+    odd = re.search("[\\0\ud800-\udfff]", text)
+    if odd is not None:
+        raise SyntaxMistake(
+            "the text holds a character that no database takes",
+            hint="leave out NUL and unpaired surrogates; values can be given as parameters",
+            place=Place(text.encode("utf-8", "replace").decode(), *odd.span()),
+        )
+
+
+def _words(tokens: Sequence[Token], *words: str, at: int = 0) -> bool:
+    return len(tokens) >= at + len(words) and all(
+        tokens[at + i].text.upper() == word and tokens[at + i].token_type is not TokenType.STRING
+        for i, word in enumerate(words)
     )
 
 
-def _statement(text: str, tokens: list[Token]) -> Statement:
+def _statement(text: str, tokens: list[Token], depth: int) -> Statement:
     first, last = tokens[0].start, tokens[-1].end + 1
     whole = text[first:last]
     if match := _EXPLAIN.match(whole):
@@ -108,27 +153,28 @@ def _statement(text: str, tokens: list[Token]) -> Statement:
         rest = next(_split(blank), None)
         if rest is None:
             raise SyntaxMistake("EXPLAIN needs a query", place=_place(text, tokens[-1]))
-        inner = _query(blank, rest)
+        inner = _query(blank, rest, depth)
         return Statement(whole, "explain", text, inner.tree, inner.plain, inner.options)
     if _words(tokens, "SET"):
         name, value = _assignment(text, tokens[1:])
         return Statement(whole, "set", name=name, value=value)
     if match := _SETTING.match(whole):
         return Statement(whole, match[1].lower(), name=match[2].lower())
-    return _query(text, tokens)
+    return _query(text, tokens, depth)
 
 
-def _query(text: str, tokens: list[Token]) -> Statement:
+def _query(text: str, tokens: list[Token], depth: int) -> Statement:
     options: dict[str, object] = {}
     kept: list[Token] = []
-    blanked = list(text)
+    first, last = tokens[0].start, tokens[-1].end + 1
+    blanked = list(text[first:last])
     i = 0
     while i < len(tokens):
         kept.append(tokens[i])
         i += 1
         if not (
             kept[-1].token_type is TokenType.SELECT
-            and _words(tokens[i:], "WITH", "RECONSTRUCTION", "OPTIONS", "(")
+            and _words(tokens, "WITH", "RECONSTRUCTION", "OPTIONS", "(", at=i)
         ):
             continue
         start = i
@@ -136,26 +182,62 @@ def _query(text: str, tokens: list[Token]) -> Statement:
         for part in _commas(tokens[start + 4 : i - 1]):
             name, value = _assignment(text, part)
             options[name] = value
-        for at in range(tokens[start].start, tokens[i - 1].end + 1):
+        for at in range(tokens[start].start - first, tokens[i - 1].end + 1 - first):
             blanked[at] = blanked[at] if blanked[at] == "\n" else " "
     kept = _numbered(kept)
-    depth = deepest = 0
-    for token in kept:
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        deepest = max(deepest, depth)
-    if deepest > DEEPEST:
-        raise SyntaxMistake(f"the query nests deeper than {DEEPEST} parentheses")
+    _check_nesting(kept, depth)
     try:
         trees = _DIALECT.parser().parse(kept, text)
     except ParseError as problem:
         raise _mistake(text, problem) from None
-    except (SqlglotError, RecursionError):
-        raise SyntaxMistake("the query cannot be read") from None
+    except RecursionError:
+        raise _too_deep("the query nests too deeply") from None
+    except SqlglotError:
+        raise SyntaxMistake(
+            "the query cannot be read", hint="privsql reads DuckDB's dialect of SQL"
+        ) from None
     tree = trees[0] if trees else None
     if tree is None:
         raise SyntaxMistake("there is no statement here")
-    first, last = tokens[0].start, tokens[-1].end + 1
-    return Statement(text[first:last], "query", text, tree, "".join(blanked[first:last]), options)
+    _check_chains(tree, CHAINED * depth)
+    return Statement(text[first:last], "query", text, tree, "".join(blanked), options)
+
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_BEFORE = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL)
+
+
+def _check_nesting(tokens: Sequence[Token], deepest: int) -> None:
+    """Refuse what nests too deeply before anything recurses into it.
+
+    Brackets, CASE and the signs that stand before an operand in a row nest.
+    """
+    brackets = cases = signs = 0
+    for token in tokens:
+        kind = token.token_type
+        brackets += (kind in _OPENING) - (kind in _CLOSING)
+        # A stray END, a column of that name, must not make room for more.
+        cases = max(0, cases + (kind is TokenType.CASE) - (kind is TokenType.END))
+        signs = signs + 1 if kind in _BEFORE else 0
+        if brackets + cases + signs > deepest:
+            raise _too_deep(f"the query nests deeper than {deepest} levels")
+
+
+def _check_chains(tree: exp.Expr, deepest: int) -> None:
+    """Refuse trees that are too deep to be looked at: chains of operators are trees as well."""
+    level: list[exp.Expr] = [tree]
+    for _ in range(deepest):
+        level = [child for node in level for child in node.iter_expressions()]
+        if not level:
+            return
+    raise _too_deep(f"the query chains more than {deepest} operators or arms")
+
+
+def _too_deep(reason: str) -> TooLargeError:
+    return TooLargeError(
+        reason, hint="write a long list of values as x IN (...), and ask in several statements"
+    )
 
 
 def _numbered(tokens: list[Token]) -> list[Token]:
@@ -228,7 +310,7 @@ def _mistake(text: str, problem: ParseError) -> SyntaxMistake:
         return SyntaxMistake("the query cannot be read")
     first = problem.errors[0]
     line, column = int(first.get("line") or 1), int(first.get("col") or 1)
-    word = str(first.get("highlight") or "")
+    word = str(first.get("highlight") or "")[:LONGEST_WORD]
     lines = text.split("\n")
     start = sum(len(part) + 1 for part in lines[: line - 1]) + max(column - len(word), 0)
     start = min(start, max(len(text) - 1, 0))

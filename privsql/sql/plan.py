@@ -21,10 +21,23 @@ from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, To
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.compiled import Compiled, Part, block_name, our_function
-from privsql.sql.membership import masked, membership
+from privsql.sql.informative import constants, together
+from privsql.sql.membership import (
+    SALT,
+    Membership,
+    Support,
+    gathered,
+    judged,
+    masked,
+    matched,
+    pieces_of_block,
+    secrets_of_tuples,
+)
 from privsql.sql.moments import MANY_ROWS, Moments
+from privsql.sql.printing import text_of
 from privsql.sql.reconstruct import Step, Writer
-from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
+from privsql.sql.rounding import rounded
+from privsql.sql.scan import ADDITIVE, StateScan, exact_scan, half_of
 from privsql.sql.states import Planner, States
 from privsql.sql.tree import (
     Unsupported,
@@ -37,6 +50,7 @@ from privsql.sql.tree import (
     place_of,
     sql,
     table,
+    wrapped,
 )
 
 
@@ -65,6 +79,29 @@ class BlockPlan:
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     states: States | None = None
+    pairs: tuple[tuple[int, int], ...] = ()  # aggregates whose covariances it has
+    classes: tuple[tuple[int, int], ...] = ()  # and those with totals over cells
+    informative: tuple[bool, ...] | None = None  # pieces that are no constants, where known
+    # Bases whose personal groups the scan brings itself, and whether their rows have weights.
+    watched: Mapping[int, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What tells the rows behind each cell of a block."""
+
+    ranges: Printed  # smallest and largest personal group, beside the table
+    together: Printed | None  # how those of pieces become those of aggregates, in memory
+    bases: Mapping[int, tuple[int, ...]]  # aggregate -> its bases, which are judged
+    atoms: Printed  # per cell and distinct public tuple, sums of public halves
+    vectors: Mapping[int, tuple[int, ...]]  # aggregate -> the sums of weights that it tells
+    matched: Printed  # the atoms by number of their cell, in memory
+    gathered: Printed | None = None  # the ranges out of the block's own scan, in memory
+
+    @property
+    def classes(self) -> bool:
+        """Whether sensitive keys tell cells apart, too."""
+        return self.together is not None
 
 
 @dataclass(frozen=True)
@@ -76,9 +113,9 @@ class Parameters:
     def bind(self, tree: exp.Expr) -> Printed:
         """Print a tree, which is used up, and find the values of its parameters."""
         if not self.values:
-            return Printed(tree.sql("duckdb", copy=False))
+            return Printed(text_of(tree, used_up=True))
         used = {str(node.this) for node in tree.find_all(exp.Placeholder)}
-        return Printed(tree.sql("duckdb", copy=False), {name: self.values[name] for name in used})
+        return Printed(text_of(tree, used_up=True), {name: self.values[name] for name in used})
 
 
 def read_parameters(
@@ -127,6 +164,9 @@ class PlanWriter:
         domain: Callable[[str], str],
         iterative: bool = False,
         strategy: str | None = None,  # "states" or "moments"; otherwise by cost
+        evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table] | None = None,
+        salt: int = 0,
+        accounted: bool = False,
     ) -> None:
         self._catalog = catalog
         self._parameters = parameters
@@ -134,6 +174,9 @@ class PlanWriter:
         self._domain = domain
         self._iterative = iterative
         self._strategy = strategy
+        self._evaluated = evaluated
+        self._salt = salt
+        self._accounted = accounted
 
     def _check_unique(self, block: Block) -> None:
         """A join that multiplies published rows correlates them: refuse it.
@@ -168,7 +211,7 @@ class PlanWriter:
             return BlockPlan(prefix, block, self._parameters.bind(exact_only))
         moments = self._moments(part)
         if moments is not None:
-            return self._plan_moments(moments, block, prefix)
+            return self._plan_moments(moments, part, prefix)
         wanted = list(self._sensitive(block))
         planner = Planner(self._catalog, block, self._asked, self._domain)
         states = planner.plan(wanted)
@@ -189,7 +232,20 @@ class PlanWriter:
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
-        return self._block_plan(prefix, block, scan, tables, steps, states)
+        known = self._informative(block, states, steps[0], tables)
+        return self._block_plan(prefix, part, scan, tables, steps, states, known)
+
+    def _informative(
+        self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
+    ) -> tuple[bool, ...] | None:
+        """Which pieces are no constants, where that does not depend on the rows."""
+        if states.hidden or any(key.sensitive for key in block.keys) or self._evaluated is None:
+            return None
+        if not any(block.bases):
+            return ()
+        looked = self._parameters.bind(constants(block, step))
+        (row,) = self._evaluated(looked, tables).to_pylist()
+        return tuple(bool(value) for value in row.values())
 
     def _asked(self, tree: exp.Expr) -> pa.Table:
         return self._run(self._parameters.bind(tree))
@@ -223,37 +279,147 @@ class PlanWriter:
         wanted = self._strategy == "moments" or self._catalog.rows >= MANY_ROWS
         return made if wanted or made.only else None
 
-    def _plan_moments(self, moments: Moments, block: Block, prefix: str) -> BlockPlan:
+    def _plan_moments(self, moments: Moments, part: Part, prefix: str) -> BlockPlan:
         scan = moments.prepare()
-        self._add_exact(scan, block)
+        self._add_exact(scan, part.leaf.block)
         steps = moments.steps(prefix)
-        return self._block_plan(prefix, block, scan, {}, steps, moments.states)
+        return self._block_plan(prefix, part, scan, {}, steps, moments.states, moments.informative)
 
     def _block_plan(
         self,
         prefix: str,
-        block: Block,
+        part: Part,
         scan: StateScan,
         tables: Mapping[str, pa.Table],
         steps: tuple[Step, ...],
         states: States,
+        informative: tuple[bool, ...] | None,
     ) -> BlockPlan:
-        beside = None
+        block, beside = part.leaf.block, None
+        watched: dict[int, bool] = {}
+        if informative is not None and block.estimated:
+            supports = _supports(block, informative)
+            if supports and Membership(self._catalog, block).inside(supports):
+                watched = {k: each.weight is not None for k, each in supports.items()}
+                scan.watched = Membership(self._catalog, block).watched(supports)
         if scan.beside:
             tree = exact_scan(self._catalog, block, letter="x", grouping=True)
             beside = self._parameters.bind(tree)
         written = self._parameters.bind(scan.write())
-        return BlockPlan(prefix, block, written, beside, tables, steps, states)
+        pairs = tuple(sorted({(min(i, j), max(i, j)) for i, j in part.pairs}))
+        totals = tuple(sorted(set(part.classes)))
+        return BlockPlan(
+            prefix,
+            block,
+            written,
+            beside,
+            tables,
+            steps,
+            states,
+            pairs,
+            totals,
+            informative,
+            watched,
+        )
 
-    def groups(self, part: Part) -> tuple[Printed, dict[int, tuple[int, ...]]] | None:
-        """The scan that tells the personal groups behind each cell, where any is at stake."""
-        block = part.leaf.block
-        if not block.estimated:
+    def behind(self, plan: BlockPlan) -> Behind | None:
+        """The scans that tell the personal groups behind each cell, where any is at stake."""
+        block = plan.block
+        if not block.estimated or plan.states is None:
             return None
-        made = membership(self._catalog, block)
-        if not made.selections:
+        pieces, bases = pieces_of_block(block)
+        static = plan.informative is not None
+        known = plan.informative or (True,) * len(pieces)
+        chosen = judged(block, known)
+        if not chosen:
             return None
-        return self._parameters.bind(made.select), made.selections
+        halves = {
+            i: tuple(dict.fromkeys(t for k in those for t in bases[k] if known[t]))
+            for i, those in chosen.items()
+        }
+        if static and self._everybody(block, _supports(block, known)):
+            return None
+        hidden = () if static else plan.states.hidden
+        scans = Membership(self._catalog, block, hidden)
+        used = dict.fromkeys(t for those in halves.values() for t in those)
+        weights, vectors = self._vectors(plan, halves)
+        atoms = scans.atoms(weights)
+        after = inside = None
+        bind = self._parameters.bind
+        if plan.watched:
+            inside = bind(gathered(block, plan.watched, f"{plan.prefix}_scan"))
+        if static:
+            ranges = bind(scans.ranges(_supports(block, known)))
+        else:
+            each = {t: Support.of([pieces[t]]) for t in used}
+            ranges = bind(scans.ranges(each))
+            weighted = {t: made.weight is not None for t, made in each.items()}
+            tree = together(
+                block,
+                plan.steps[0],
+                plan.states.count,
+                len(hidden),
+                f"{plan.prefix}_members",
+                weighted,
+            )
+            after = bind(tree)
+        values = [node.alias for node in atoms.expressions if node.alias[0] in "wx"]
+        numbered = matched(
+            block, values, len(hidden), f"{plan.prefix}_atoms", f"{plan.prefix}_cells"
+        )
+        salted = Parameters({**self._parameters.values, SALT: self._salt})
+        return Behind(ranges, after, chosen, salted.bind(atoms), vectors, bind(numbered), inside)
+
+    def _everybody(self, block: Block, supports: Mapping[int, Support]) -> bool:
+        """Whether every row counts alike: the whole table is nobody's, whatever is asked of it.
+
+        Where a server keeps account it is an answer like any other.
+        """
+        return not (
+            self._accounted
+            or block.guards
+            or block.rows.joins
+            or any(not key.sensitive for key in block.keys)
+            or any(each.node is not None for each in supports.values())
+        )
+
+    @staticmethod
+    def _vectors(
+        plan: BlockPlan, halves: Mapping[int, tuple[int, ...]]
+    ) -> tuple[dict[int, exp.Expr | None], dict[int, tuple[int, ...]]]:
+        """Weights whose sums an answer tells, numbered, and those of each aggregate.
+
+        Its own public halves; and since its error is made of their products (w^2 where there is
+        one half), those too: a standard error is an answer of its own.
+        """
+        pieces, _ = pieces_of_block(plan.block)
+        nodes = {t: half_of(pieces[t]) for those in halves.values() for t in those}
+        weights: dict[int, exp.Expr | None] = {}
+        numbers: dict[str, int] = {}
+
+        def number_of(node: exp.Expr | None) -> int:
+            text = "" if node is None else sql(node)
+            if text not in numbers:
+                numbers[text] = len(numbers)
+                weights[numbers[text]] = node
+            return numbers[text]
+
+        def product(one: int, two: int) -> exp.Expr | None:
+            a, b = nodes[one], nodes[two]
+            if a.node is None or b.node is None:
+                return b.node if a.node is None else a.node
+            if one == two and a.indicator:
+                return a.node
+            return exp.Mul(this=wrapped(a.node), expression=wrapped(b.node))
+
+        found: dict[int, tuple[int, ...]] = {}
+        for i, those in halves.items():
+            own = [number_of(nodes[t].node) for t in those]
+            others = [j if i == k else k for k, j in plan.pairs if i in (k, j)]
+            beside = {u for j in others for u in halves.get(j, ())} | set(those)
+            own += [number_of(product(t, u)) for t in those for u in sorted(beside)]
+            found[i] = tuple(dict.fromkeys(own))
+        return weights, found
 
     @staticmethod
     def _sensitive(block: Block) -> list[exp.Expr]:
@@ -306,6 +472,16 @@ class PlanWriter:
         return tree
 
 
+def _supports(block: Block, informative: Sequence[bool]) -> dict[int, Support]:
+    """Where the public halves that matter are not 0, for each base that is judged."""
+    pieces, bases = pieces_of_block(block)
+    return {
+        k: Support.of(pieces[t] for t in bases[k] if informative[t])
+        for those in judged(block, informative).values()
+        for k in those
+    }
+
+
 def _constants(states: States) -> pa.Table:
     """One row with the channel between states, and the mass of each state if it has one."""
     factors = [factor.tolist() for factor in states.factors]
@@ -319,28 +495,68 @@ def _constants(states: States) -> pa.Table:
     )
 
 
-def masked_statement(
-    tree: exp.Expr, hidden: Sequence[tuple[BlockPlan, list[int]]], parameters: Parameters
-) -> Printed:
-    """The statement with the cells empty that the tables ``_mask`` of its blocks name.
+@dataclass(frozen=True)
+class Gap:
+    """Aggregates of a block of which some cells stay empty; its table ``_mask`` says which."""
 
-    The block's own table becomes ``_open``, and what is read in its place has gaps.
+    aggregates: tuple[int, ...]
+    classes: bool  # whether the mask tells sensitive keys apart, too
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done to a block before anybody reads it."""
+
+    plan: BlockPlan
+    gap: Gap | None
+    rounded: bool
+
+
+def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
+    """The statement with cells empty, and without the digits that no one needs.
+
+    The block's own table becomes ``_open``, and what is read in its place is what may be seen.
     """
     made = tree.copy()
     with_ = made.args["with_"]
-    for plan, aggregates in hidden:
-        name = f"{plan.prefix}_block"
+    for change in changes:
+        plan = change.plan
+        name, opened = f"{plan.prefix}_block", f"{plan.prefix}_open"
         at = next(i for i, cte in enumerate(with_.expressions) if cte.alias == name)
-        opened = exp.to_identifier(f"{plan.prefix}_open", quoted=True)
-        with_.expressions[at].args["alias"].set("this", opened)
+        alias = exp.to_identifier(opened, quoted=True)
+        with_.expressions[at].args["alias"].set("this", alias)
+        seen: exp.Expr = table(opened, "b")
+        if change.gap is not None:
+            gap = change.gap
+            traces = _traces(plan, gap.aggregates)
+            seen = derived(
+                masked(plan.prefix, plan.block, gap.aggregates, gap.classes, traces), "b"
+            )
+        query = exp.Select(expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("b"))])
+        if change.rounded:
+            query = rounded(plan.block, plan.pairs)
+        query.from_(seen, copy=False)
         closed = exp.CTE(
-            this=masked(plan.prefix, plan.block, aggregates),
+            this=query,
             alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)),
             materialized=True,
         )
         ctes = list(with_.expressions)
         with_.set("expressions", [*ctes[: at + 1], closed, *ctes[at + 1 :]])
     return parameters.bind(made)
+
+
+def _traces(plan: BlockPlan, aggregates: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Other columns of a block that would tell of hidden aggregates: their covariances."""
+    named_by = {f"c{i}_{j}": (i, j) for i, j in plan.pairs}
+    named_by |= {f"t{i}_{j}": (i, j) for i, j in plan.classes}
+    found = {name: tuple(i for i in both if i in aggregates) for name, both in named_by.items()}
+    return {name: those for name, those in found.items() if those}
+
+
+def secrets_scan(catalog: Catalog, salt: int) -> Printed:
+    """The scan that adds up the secret numbers of the rows of each public tuple."""
+    return Parameters({SALT: salt}).bind(secrets_of_tuples(catalog))
 
 
 def public_columns(block: Block) -> list[str]:

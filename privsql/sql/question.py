@@ -8,6 +8,7 @@ none of them is let in, anywhere in a statement.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from sqlglot import exp
@@ -25,6 +26,19 @@ _WITHIN_QUERY = """
 WITHIN_QUERY = frozenset(_WITHIN_QUERY.split())
 _CLOCKS = (exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.CurrentDatetime)
 _OURS = "privsql_"
+
+# Functions that make a large value of a small one, by the argument that says how large.  DuckDB
+# does not stop in the middle of a value, so neither time nor memory would hold them.
+_GROWING = {
+    exp.Repeat: ("times",),
+    exp.Space: ("this",),
+    exp.Pad: ("expression",),
+    exp.GenerateSeries: ("start", "end", "step"),
+}
+_RESIZING = frozenset({"list_resize", "array_resize", "bitstring"})
+_FORMATTING = frozenset({"printf", "format"})
+_WIDE = re.compile(r"[0-9]{4}|[*]|\{[^}]*\{")
+LARGEST = 10_000
 
 
 def check_question(tree: exp.Expr, text: str) -> None:
@@ -55,6 +69,16 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
             f"{name or node.key}, which is not the same everywhere",
             "give its value as a parameter",
         )
+    elif (isinstance(node, tuple(_GROWING)) or name in _RESIZING) and not _small(node):
+        yield (
+            f"{name}() of a size that is not known to be small",
+            f"write the size as a number up to {LARGEST}, and not one such function in another",
+        )
+    elif name in _FORMATTING and not _narrow(node):
+        yield (
+            f"{name}() with a width that is not known to be small",
+            "write the format out, with widths below 1000",
+        )
     elif isinstance(node, exp.Columns):
         yield "COLUMNS(...), which names no column", "list the columns that you mean"
     elif isinstance(node, exp.PositionalColumn):
@@ -71,6 +95,35 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
         yield "a table function in FROM", "query the published table or a public one"
     elif isinstance(node, exp.Identifier) and node.name.lower().startswith(_OURS):
         yield f"the name {node.name!r}: those that begin with {_OURS} are ours", "choose another"
+
+
+def _small(node: exp.Expr) -> bool:
+    """Whether a growing function says how large its value is, and is in no other such one."""
+    sizes = node.expressions[1:2]
+    for kind, names in _GROWING.items():
+        if isinstance(node, kind):
+            sizes = [node.args[name] for name in names if node.args.get(name) is not None]
+    if node.find_ancestor(*_GROWING) is not None:
+        return False
+    return all(_number(size) for size in sizes)
+
+
+def _number(size: exp.Expr) -> bool:
+    """Whether it is written as a small number."""
+    while isinstance(size, exp.Paren | exp.Neg):
+        size = size.this
+    if not isinstance(size, exp.Literal) or size.is_string or len(size.name) > 9:
+        return False
+    return size.name.isdigit() and int(size.name) <= LARGEST
+
+
+def _narrow(node: exp.Expr) -> bool:
+    """Whether a format is written out and has no wide field."""
+    if isinstance(node, exp.Anonymous):
+        shape = node.expressions[0] if node.expressions else None
+    else:
+        shape = node.this
+    return isinstance(shape, exp.Literal) and not _WIDE.search(shape.name)
 
 
 def _bare_name(node: exp.Dot) -> bool:

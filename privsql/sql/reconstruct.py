@@ -25,7 +25,7 @@ from privsql.sql.calculus import add, is_zero
 from privsql.sql.estimates import Estimates
 from privsql.sql.scan import ADDITIVE
 from privsql.sql.spreads import Spreads
-from privsql.sql.sums import Step, likeliest_name, lowest_name
+from privsql.sql.sums import Step, likeliest_name, lowest_name, sampled_names
 from privsql.sql.tree import (
     cast,
     choose,
@@ -61,7 +61,7 @@ class Writer(Spreads):
             )
         if whole is None:
             raise AssertionError("the block lacks a part that its kind has")
-        return (*steps, Step(self._name("block"), whole))
+        return (*steps, Step(self._name("block"), whole, self.inverted))
 
     def _set_steps(self, n: int, chosen: Sequence[int]) -> list[Step]:
         modes = [self._mode_step(n, i, a, chosen) for i, a in self._of_kind("mode")]
@@ -180,19 +180,9 @@ class Writer(Spreads):
             choose(query, named(total(self._covariance(k, other)), f"v{k}_{other}"))
         for k, other in self._total_pairs:
             choose(query, named(total(self._with_total(k, other)), f"x{k}_{other}"))
-        for t, half in enumerate(self._halves):
-            if self._fixed:
-                choose(query, named(number(0.0), f"ws{t}"), named(number(0.0), f"wf{t}"))
-                continue
-            weights = call(
-                "privsql_weights",
-                self._sum("squares", half, half),
-                self._sum("fourths", half),
-                column(f"f{t}", "k"),
-                column("factors", "k"),
-            )
-            for part, short in (("second", "ws"), ("fourth", "wf")):
-                choose(query, named(total(field(weights, part)), f"{short}{t}"))
+        for t in range(len(self._halves)):
+            for node, short in zip(self._weights(t), ("ws", "wf"), strict=True):
+                choose(query, named(node if self._fixed else total(node), f"{short}{t}"))
         if self._states.masses is not None and not hidden:
             for t in range(len(self._pieces)):
                 choose(query, named(dot(column("masses", "k"), column(f"f{t}", "k")), f"m{t}"))
@@ -209,6 +199,35 @@ class Writer(Spreads):
         if hidden and groups:
             query.group_by(*groups, copy=False)
         return Step(self._name(f"bases{n}"), query)
+
+    def _weights(self, t: int) -> list[exp.Expr]:
+        """The two sums that a piece's effective rows are made of (udfs.variance.weights).
+
+        A function that is the same in all states adds nothing to them.  Where rows were sampled
+        it has the sample's error all the same, so that each row counts by ``W (W - 1) v^2``.
+        """
+        if self._fixed:
+            return [number(0.0), number(0.0)]
+        half = self._halves[t]
+        weights = call(
+            "privsql_weights",
+            self._sum("squares", half, half),
+            self._sum("fourths", half),
+            column(f"f{t}", "k"),
+            column("factors", "k"),
+        )
+        found = [field(weights, part) for part in ("second", "fourth")]
+        if not self._scan.weighted:
+            return found
+        varies = exp.GT(this=found[1].copy(), expression=number(0))
+        level = call("list_extract", column(f"i{t}", "k"), number(1))
+        made: list[exp.Expr] = []
+        for node, name, power in zip(found, sampled_names(half), (2, 4), strict=True):
+            own = call("list_sum", column(name, "d"))
+            scale = exp.Pow(this=level.copy(), expression=number(power))
+            sampled = exp.Mul(this=own, expression=scale)
+            made.append(exp.Case(ifs=[exp.If(this=varies.copy(), true=node)], default=sampled))
+        return made
 
     def _estimate(self, t: int) -> exp.Expr:
         """One piece's sum over original rows."""

@@ -21,6 +21,7 @@ from sqlglot import exp
 from privsql.sql.aggregates import Call
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.conjunctions import MANY_ROWS, MOST_COUNTED, conjunctions
 from privsql.sql.pieces import Piece
 from privsql.sql.states import States, joined_to
 from privsql.sql.tree import (
@@ -83,7 +84,7 @@ def source(catalog: Catalog, block: Block, inner: exp.Select) -> exp.Select:
         if not block.joins[join.alias]:
             made = joined_to(made, join.table, join.alias, join.on, join.kind)
     for guard in block.guards:
-        made = made.where(guard.copy())
+        made.where(guard.copy(), copy=False)
     return made
 
 
@@ -99,6 +100,9 @@ class StateScan:
         self._named: dict[str, str] = {}
         self.exact: list[tuple[Call, str]] = []
         self.beside = False  # whether exact aggregates have a scan of their own
+        # Where the personal groups behind sums are wanted as well (see membership): columns of
+        # rows, and aggregates over them.
+        self.watched: tuple[list[exp.Expr], list[exp.Expr]] = ([], [])
 
     def half(self, piece: Piece) -> str:
         """Name the public half of a piece: ``v<i>``, or "" for the constant 1."""
@@ -169,10 +173,25 @@ class StateScan:
                 found.append(f"x{i}")
         return found
 
-    def write(self) -> exp.Select:
+    @property
+    def _countable(self) -> bool:
+        """Whether states are a few truth values, which had better be counted than grouped by."""
+        axes = [axis for axis in self._states.axes if axis.count > 1]
+        bits = [bit for axis in axes for bit in axis.null_bits]
+        return (
+            self._catalog.rows >= MANY_ROWS
+            and all(axis.bits for axis in axes)
+            and 0 < len(bits) <= MOST_COUNTED
+            and not any(bits)
+            and not (self._halves or self._states.hidden or self.watched[1])
+            and not (self._catalog.weighted or self._catalog.multiplicity)
+            and len(self.sums) == 1
+        )
+
+    def write(self) -> exp.Expr:
         """The scan as a tree."""
         keys = [
-            named(key.expression.copy(), f"k{i}")
+            named(key.expression, f"k{i}")
             for i, key in enumerate(self._block.keys)
             if not key.sensitive
         ]
@@ -180,7 +199,7 @@ class StateScan:
         inner = exp.Select(expressions=[*keys, *hidden, *self._coded()])
         for name, half in self._halves.items():
             if half.node is not None:
-                inner = choose(inner, named(half.node.copy(), name))
+                inner = choose(inner, named(half.node, name))
         if self._catalog.multiplicity:
             inner = choose(inner, named(column(MULTIPLICITY, PUBLISHED), "m"))
         if self._catalog.weighted:
@@ -191,6 +210,7 @@ class StateScan:
             for node in extra:
                 inner = choose(inner, node)
             exacts.append(named(outer, f"e{i}"))
+        choose(inner, *self.watched[0])
         if not inner.expressions:
             inner = choose(inner, named(exp.Literal.number(1), "one"))
         inner = source(self._catalog, self._block, inner)
@@ -200,11 +220,14 @@ class StateScan:
             outer = choose(outer, named(node.copy(), name))
         for node in exacts:
             outer = choose(outer, node)
+        choose(outer, *self.watched[1])
         if not outer.expressions and not self.sums:
             choose(outer, named(_sum_of([]), "one"))
+        if self._countable and not exacts:
+            return conjunctions([k.alias for k in keys], self.codes(), inner, next(iter(self.sums)))
         outer = outer.from_(derived(inner, "rows"), copy=False)
         if groups:
-            outer = outer.group_by(*(column(name) for name in groups))
+            outer.group_by(*(column(name) for name in groups), copy=False)
         return outer
 
     def _coded(self) -> list[exp.Expr]:
@@ -276,7 +299,7 @@ def exact_scan(
     """
     calls = {i: a.call for i, a in enumerate(block.aggregates) if a.kind == "exact"}
     unfold = catalog.multiplicity and not all(_foldable(call) for call in calls.values())
-    keys = [named(key.expression.copy(), f"k{i}") for i, key in enumerate(block.keys)]
+    keys = [named(key.expression, f"k{i}") for i, key in enumerate(block.keys)]
     made = exp.Select(expressions=[*keys])
     for i, call in calls.items():
         folded = catalog.multiplicity and not unfold

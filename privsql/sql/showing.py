@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -25,12 +26,12 @@ from privsql.sql.tree import (
 )
 
 
-class Showing:
+class Showing(ABC):
     """What every kind of query needs: notices, sub-queries, and columns for error bars."""
 
+    @abstractmethod
     def _query(self, node: exp.Expr) -> Compiled:
         """Rewrite any query."""
-        raise NotImplementedError
 
     def __init__(
         self, catalog: Catalog, text: str, binds: Callable[[exp.Expr], bool] | None = None
@@ -156,7 +157,7 @@ class Showing:
             this=exp.to_identifier("answer"),
             columns=[exp.to_identifier(n, quoted=True) for n in names],
         )
-        select = select.from_(exp.Subquery(this=tree, alias=alias))
+        select.from_(exp.Subquery(this=tree, alias=alias), copy=False)
         outs = [
             replace(
                 out,
@@ -177,7 +178,7 @@ class Showing:
             this=exp.to_identifier("answer"),
             columns=[exp.to_identifier(n, quoted=True) for n in names],
         )
-        select = exp.Select().from_(exp.Subquery(this=tree, alias=alias))
+        select = exp.Select().from_(exp.Subquery(this=tree, alias=alias), copy=False)
         for i, out in enumerate(made.outs):
             choose(select, named(column(f"c{i}", "answer"), out.name))
         result: exp.Expr = select

@@ -26,6 +26,7 @@ from sqlglot import exp
 
 from privsql.channels import Channel
 from privsql.channels.cells import Cells, refine
+from privsql.channels.channel import MATRIX_LIMIT
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
@@ -43,6 +44,10 @@ from privsql.sql.tree import (
 
 MOST_STATES = 2**16
 MOST_BITS = 6
+
+# Numbers that the channel may take beside the groups of sensitive keys: each group's functions
+# travel with it.  One column is grouped by up to 512 values so (1 GB).
+MOST_HELD = 2**27
 
 # Mechanisms that look at the whole column: rows are not independent of each other.
 WHOLE = ("identity", "swap", "decoy")
@@ -126,6 +131,18 @@ class States:
         return [axis.factor for axis in self.axes]
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """A sensitive column's domain, split by the atoms of a block."""
+
+    name: str
+    atoms: tuple[exp.Expr, ...]
+    evaluated: pa.Table  # value, a<atom>.., cell, in the domain's order
+    plain: Cells  # values that no atom tells apart
+    cells: Cells  # the same, refined where the channel asks for it
+    counts: NDArray[np.int64] | None  # values that each row stands for; None: one
+
+
 class Planner:
     """Finds atoms, evaluates them over domains and makes cells."""
 
@@ -144,14 +161,9 @@ class Planner:
         for node in expressions:
             self._collect(node)
         order = [name for name in self._catalog.sensitive if name in self._atoms]
-        axes = tuple(self._axis(i, name) for i, name in enumerate(order))
-        count = prod(axis.count for axis in axes)
-        if count > MOST_STATES:
-            sizes = ", ".join(f"{axis.column} has {axis.count} cells" for axis in axes)
-            raise TooLargeError(
-                f"the query needs {count} states ({sizes})",
-                hint=f"at most {MOST_STATES} can be told apart; coarsen a condition or a key",
-            )
+        cuts = [self._cut(name) for name in order]
+        self._check_size(cuts)
+        axes = tuple(self._axis(i, cut) for i, cut in enumerate(cuts))
         self._places = {
             text: column(f"x{i}_{n}")
             for i, name in enumerate(order)
@@ -160,9 +172,7 @@ class Planner:
         names = list(self._hidden)
         self._places |= {text: column(f"h{i}") for i, text in enumerate(names)}
         written = {sql(node): self._write(node) for node in expressions}
-        # Where equal rows are stored once, the catalog does not say how many there are.
-        rows = None if self._catalog.multiplicity else self._catalog.rows
-        return States(axes, tuple(self._hidden.values()), written, rows)
+        return States(axes, tuple(self._hidden.values()), written, self._catalog.rows)
 
     def _owner(self, node: exp.Column) -> str:
         if node.table == PUBLISHED:
@@ -199,9 +209,10 @@ class Planner:
                 made.set(key, [self._write(v) if isinstance(v, exp.Expr) else v for v in value])
         return made
 
-    def _axis(self, i: int, name: str) -> Axis:
+    def _cut(self, name: str) -> _Cut:
+        """Split a domain into cells."""
         sensitive = self._catalog.sensitive[name]
-        atoms = list(self._atoms[name].values())
+        atoms = tuple(self._atoms[name].values())
         source: exp.Expr
         counts: NDArray[np.int64] | None = None
         if sensitive.domain.size > MATERIALISE_LIMIT:
@@ -210,11 +221,49 @@ class Planner:
         else:
             source = table(self._domain(name), PUBLISHED)
         evaluated = self._evaluate(name, atoms, source, len(counts) if counts is not None else None)
-        columns = [evaluated.column(f"a{n}") for n in range(len(atoms))]
         labels = np.asarray(evaluated.column("cell").to_numpy(), dtype=np.intp)
         plain = Cells.of(labels)
+        if plain.count > MATRIX_LIMIT:
+            raise _too_many({name: plain.count}, plain.count)
         # A large grid is uniform, which every partition suits.
         cells = plain if counts is not None else refine(plain, sensitive.channel)
+        return _Cut(name, atoms, evaluated, plain, cells, counts)
+
+    def _check_size(self, cuts: Sequence[_Cut]) -> None:
+        """Refuse too many states or groups, before a channel between cells is built.
+
+        Every group of sensitive keys has its own functions on states, and the channel beside
+        them: groups times the sum of cells squared are the numbers to be held.
+        """
+        sizes = {cut.name: cut.cells.count for cut in cuts}
+        count = prod(sizes.values())
+        if count > MOST_STATES or max(sizes.values(), default=1) > MATRIX_LIMIT:
+            raise _too_many(sizes, count)
+        keys = [key.expression for key in self._block.keys if key.sensitive]
+        groups = min(count, prod(self._groups(key, cuts) for key in keys))
+        if keys and groups * sum(size**2 for size in sizes.values()) > MOST_HELD:
+            raise TooLargeError(
+                f"GROUP BY makes {groups} groups of sensitive values in {count} states"
+                f" ({_listed(sizes)})",
+                hint="group by coarser values, as in GROUP BY x // 10",
+            )
+
+    def _groups(self, key: exp.Expr, cuts: Sequence[_Cut]) -> int:
+        """How many values a key has, or at most has where it is made of several columns."""
+        for cut in cuts:
+            known = [sql(atom) for atom in cut.atoms]
+            if sql(key) in known:
+                values: Any = cut.evaluated.column(f"a{known.index(sql(key))}")
+                return len(values.unique())
+        owners = self._owners(key)
+        return prod(cut.cells.count for cut in cuts if cut.name in owners)
+
+    def _axis(self, i: int, cut: _Cut) -> Axis:
+        """The column as the block sees it, with its channel between cells."""
+        name, atoms, evaluated = cut.name, cut.atoms, cut.evaluated
+        plain, cells, counts = cut.plain, cut.cells, cut.counts
+        sensitive = self._catalog.sensitive[name]
+        columns = [evaluated.column(f"a{n}") for n in range(len(atoms))]
         joined = any(j for j in self._block.joins.values() if j == name)
         boolean = all(pa.types.is_boolean(c.type) or pa.types.is_null(c.type) for c in columns)
         bits = (
@@ -253,7 +302,7 @@ class Planner:
             masses = _stationary(factor)
         return Axis(
             name,
-            tuple(atoms),
+            atoms,
             bits,
             nulls,
             cells_table,
@@ -297,6 +346,19 @@ class Planner:
                 hint="join tables that are unique on the join key",
             )
         return found
+
+
+def _listed(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name} has {size} cells" for name, size in sizes.items())
+
+
+def _too_many(sizes: dict[str, int], count: int) -> TooLargeError:
+    """The refusal of a query that tells too many states apart."""
+    return TooLargeError(
+        f"the query needs {count} states ({_listed(sizes)})",
+        hint=f"at most {MOST_STATES} can be told apart, {MATRIX_LIMIT} of one column;"
+        " coarsen a condition or a key",
+    )
 
 
 def _stationary(matrix: Floats) -> Floats | None:

@@ -9,12 +9,14 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.sql.block import Aggregate, Block
+from privsql.sql.inverted import Inverted, Measure
 from privsql.sql.pieces import Piece
 from privsql.sql.scan import StateScan
 from privsql.sql.states import States
 from privsql.sql.tree import (
     column,
     number,
+    wrapped,
 )
 
 
@@ -24,6 +26,7 @@ class Step:
 
     name: str
     query: exp.Expr
+    inverted: Inverted | None = None  # on the last one: what the likelihood was asked for in vain
 
 
 class Sums:
@@ -95,14 +98,14 @@ class Sums:
         for one, two in (*self._piece_pairs, *self._cross_pairs):
             for kind in ("products", "squares"):
                 self._sum(kind, self._halves[one], self._halves[two])
+        if scan.weighted:
+            for half in dict.fromkeys(self._halves):
+                self._ask_sampled(half)
         self._hidden = [f"h{i}" for i in range(len(states.hidden))]
-        # Scan columns that are below zero where a measure is: it has no constrained likelihood,
-        # so that the aggregates named beside it are inverted even if ``iterative`` was asked.
-        self.lowest: dict[str, tuple[int, ...]] = {}
-        # Aggregates that are always inverted.
-        self.inverted: tuple[int, ...] = ()
-        if iterative:
-            self._ask_lowest()
+        # Scan columns that are below zero where a measure is: it has no constrained likelihood.
+        self.lowest: set[str] = set()
+        # So these aggregates are inverted even if ``iterative`` was asked for.
+        self.inverted: Inverted | None = self._ask_lowest() if iterative else None
         # Sampled groups keep their totals, so all rows together are counted exactly.
         everyone = not (block.guards or block.keys or block.rows.joins)
         self._sure = frozenset(
@@ -113,19 +116,44 @@ class Sums:
             and not (piece.guards or piece.value or piece.truths or piece.factor)
         )
 
-    def _ask_lowest(self) -> None:
-        self.inverted = tuple(i for i, _ in self._of_kind("quantile", "mode"))
-        for half in dict.fromkeys(self._halves):
-            if not half or self._scan.indicator(half):
+    def _ask_lowest(self) -> Inverted:
+        measures: list[Measure] = []
+        for t, half in enumerate(self._halves):
+            value = self._pieces[t].value
+            if value is None or self._scan.indicator(half) or lowest_name(half) in self.lowest:
                 continue
             name = lowest_name(half)
             least = exp.Least(this=exp.Min(this=column(half)), expressions=[number(0.0)])
             self._scan.sums[name] = least
-            self.lowest[name] = tuple(
+            self.lowest.add(name)
+            parts = [
                 i
                 for i, aggregate in self._of_kind("linear")
-                if any(self._halves[t] == half for k in aggregate.bases for t in self._base[k])
-            )
+                if any(self._halves[u] == half for k in varying(aggregate) for u in self._base[k])
+            ]
+            measures.append(Measure(name, value, tuple(parts)))
+        always = tuple(i for i, _ in self._of_kind("quantile", "mode"))
+        return Inverted(always, tuple(measures))
+
+    def _ask_sampled(self, half: str) -> None:
+        """Sums of a row's sampling variance ``W (W - 1) v^2`` and of its square.
+
+        They tell the effective rows of a piece whose error is that of the sample alone.
+        """
+        w = column("w")
+        each: exp.Expr = exp.Mul(
+            this=w, expression=exp.Paren(this=exp.Sub(this=w, expression=number(1.0)))
+        )
+        if half:
+            v = column(half)
+            each = exp.Mul(this=each, expression=exp.Mul(this=v, expression=v))
+        # The number of rows is a sum where stored rows stand for several.
+        times = column("m") if isinstance(self._scan.sums[self._rows], exp.Sum) else None
+        for name, power in zip(sampled_names(half), (1, 2), strict=True):
+            node = each if power == 1 else exp.Mul(this=wrapped(each), expression=wrapped(each))
+            if times is not None:
+                node = exp.Mul(this=times, expression=wrapped(node))
+            self._scan.sums[name] = exp.Sum(this=node)
 
     def _sum(self, kind: str, one: str, two: str = "") -> exp.Column:
         return column(self._scan.total(kind, one, two), "d")
@@ -164,6 +192,11 @@ def varying(aggregate: Aggregate) -> tuple[int, ...]:
 def lowest_name(half: str) -> str:
     """The scan's column that is below zero where a public half is."""
     return f"low_{half}"
+
+
+def sampled_names(half: str) -> tuple[str, str]:
+    """The scan's columns with the second and fourth power of a public half's sampling error."""
+    return f"sampled_{half}", f"sampled_{half}_squared"
 
 
 def likeliest_name(half: str) -> str:

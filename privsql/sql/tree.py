@@ -9,6 +9,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from privsql.errors import NotSupportedError, Place
+from privsql.sql.printing import text_of
 
 E = TypeVar("E", bound=exp.Expr)
 
@@ -45,7 +46,7 @@ def name_of(node: exp.Expr) -> str:
     if isinstance(node, exp.Connector | exp.Case | exp.Cast):
         return ""
     if isinstance(node, exp.Func):
-        return node.sql("duckdb").split("(", 1)[0].strip().lower()
+        return text_of(node).split("(", 1)[0].strip().lower()
     return ""
 
 
@@ -142,7 +143,7 @@ def place_of(node: exp.Expr, text: str) -> Place | None:
 
 def sql(node: exp.Expr) -> str:
     """DuckDB's spelling; also the key by which equal expressions are recognised."""
-    return node.sql("duckdb")
+    return text_of(node)
 
 
 def table(name: str, alias: str | None = None) -> exp.Table:
@@ -167,7 +168,7 @@ def _type(kind: str) -> exp.DataType:
 
 def cast(node: exp.Expr, kind: str) -> exp.Cast:
     """``CAST(node AS kind)``; reading a type's name anew each time is slow."""
-    return exp.Cast(this=node, to=_type(kind).copy())
+    return exp.Cast(this=node, to=_type(kind))
 
 
 def named(node: exp.Expr, name: str) -> exp.Alias:

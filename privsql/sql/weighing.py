@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 from sqlglot import exp
 
+from privsql.errors import DataError
 from privsql.sql.block import Block
 from privsql.sql.catalog import Catalog
 from privsql.sql.factored import Columns, Part, Product
@@ -63,7 +64,7 @@ class MomentScan(StateScan):
     def _condition(self, part: Part) -> exp.Expr | None:
         """Its truths as SQL, without those that hold for all values."""
         kept = [node for node in part.truths if not self._columns.truth(node).all()]
-        return every(node.copy() for node in kept)
+        return every(kept)
 
     def _true(self, part: Part) -> exp.Expr:
         condition = self._condition(part) or exp.Boolean(this=True)
@@ -92,6 +93,10 @@ class MomentScan(StateScan):
             self._both(rest)
             self._pairs[names] = rest
 
+    @property
+    def _countable(self) -> bool:
+        return False  # it counts by itself where that pays
+
     def write(self) -> exp.Select:
         """The scan as a tree.
 
@@ -99,6 +104,8 @@ class MomentScan(StateScan):
         ``a AND b AND c`` and ``a AND b`` have in common.
         """
         made = super().write()
+        if not isinstance(made, exp.Select):
+            raise AssertionError("rows are weighed in one SELECT")
         source: exp.Expr = made.args["from_"].this
         for size in range(2, 1 + max(map(len, self._pairs), default=1)):
             level = exp.Select(expressions=[exp.Star()])
@@ -118,9 +125,9 @@ class MomentScan(StateScan):
         if not part.factors:
             value = cast(wrapped(self._true(part)), "DOUBLE")
         else:
-            value = cast(wrapped(part.factors[0].copy()), "DOUBLE")
+            value = cast(wrapped(part.factors[0]), "DOUBLE")
             for factor in part.factors[1:]:
-                other = cast(wrapped(factor.copy()), "DOUBLE")
+                other = cast(wrapped(factor), "DOUBLE")
                 value = exp.Mul(this=value, expression=other)
             if condition is not None:
                 value = exp.Case(ifs=[exp.If(this=condition, true=value)], default=number(0.0))
@@ -182,9 +189,9 @@ def _joined(names: frozenset[str]) -> str:
 
 
 def _product(terms: Sequence[exp.Expr]) -> exp.Expr:
-    made: exp.Expr = terms[0].copy()
+    made = terms[0]
     for term in terms[1:]:
-        made = exp.Mul(this=made, expression=term.copy())
+        made = exp.Mul(this=made, expression=term)
     return made
 
 
@@ -326,6 +333,11 @@ class Sums:
 
 def literal(value: float) -> exp.Expr:
     """A DOUBLE as a literal, which is shorter than a cast and read back without loss."""
+    if not isfinite(value):
+        raise DataError(
+            "an expression is infinite or no number for some value of a sensitive column's domain",
+            hint="leave such values out, as in SUM(CASE WHEN x > 0 THEN ln(x) END)",
+        )
     text = repr(abs(float(value)))
     node = exp.Literal.number(text if "e" in text else f"{text}e0")
     return node if value >= 0 else exp.Paren(this=exp.Neg(this=node))

@@ -38,7 +38,7 @@ def test_without_bars_a_program_gets_what_it_asked_for():
     assert answer.fetchall()[0] == ("eng", 12, 1402.31, 0.31234)
     assert list(answer) == answer.fetchall()
     assert len(answer) == 3
-    assert answer.personal == ()
+    assert not answer.personal
 
 
 def test_bars_follow_their_estimate_when_asked_for():

@@ -208,3 +208,10 @@ def test_bars_that_are_missing_are_unknown_not_zero():
         "rows", (ResultColumn("n", "DOUBLE", estimate=True),), pa.table({"n": [1.5]}), bars={}
     )
     assert " 1.5 ± ?" in text(none)
+
+
+def test_an_answer_without_rows_prints() -> None:
+    outcome = Outcome(
+        "rows", (ResultColumn("x", "INTEGER"),), pa.table({"x": pa.array([], pa.int32())})
+    )
+    assert "0 rows" in text(outcome)

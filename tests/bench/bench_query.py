@@ -3,13 +3,13 @@
 20 million rows of eight sensitive integers (PRIVSQL_BENCH_ROWS for fewer), conditions that
 each hold for 40 to 50% of rows, and public keys of 100, 10,000 and a million values.  Ours
 is everything from the text to the estimate with its error bars; the other side is DuckDB
-alone.  Where a peer is installed that answers the same count privately, it is timed too.
+alone.  Where a peer is installed that answers the same count privately, it is timed too; see
+``peers``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,6 +29,7 @@ from privsql.release.store import open_release
 from privsql.sql.compile import Compiler
 from privsql.sql.parse import statements
 from privsql.sql.plan import PlanWriter, read_parameters
+from tests.bench.peers import Question, beside
 from tests.bench.ratio import Case
 
 ROWS = int(os.environ.get("PRIVSQL_BENCH_ROWS", "20_000_000"))
@@ -42,7 +43,7 @@ table = "t"
 [groups]
 merge = "none"
 [policy]
-personal_groups = "allow"
+personal_groups = "flag"
 min_rows = 0
 """
 
@@ -109,10 +110,13 @@ def release(folder: Path, name: str, spec: str, made: Callable[[int], str]) -> P
         if manifest.multiplicity:
             rows = f"SELECT *, count(*) AS privsql_multiplicity FROM ({rows}) GROUP BY ALL"
         names = ", ".join(row[0] for row in con.execute("DESCRIBE t").fetchall())
+        key = manifest.groups.columns[0]
+        if manifest.grouped:
+            groups = f"(SELECT {key}, privsql_group FROM privsql.tuples)"
+            rows = f"SELECT * FROM ({rows}) JOIN {groups} USING ({key})"
         con.execute("DELETE FROM t")
         con.execute(f"INSERT INTO t SELECT {names} FROM ({rows}) ORDER BY ALL")
         stored = con.execute("SELECT count(*) FROM t").fetchall()[0][0]
-        key = manifest.groups.columns[0]
         many = "sum(privsql_multiplicity)" if manifest.multiplicity else "count(*)"
         con.execute(
             f"UPDATE privsql.tuples SET privsql_rows = n FROM"
@@ -278,26 +282,19 @@ def planning(lazy: Lazily) -> Case:
 def peers(lazy: Lazily) -> list[Case]:
     """The same count by libraries that add noise to answers, where they are installed."""
     text = f"SELECT COUNT(*) FROM t WHERE {' AND '.join(CONDITIONS[:3])}"
-    found = []
-    if importlib.util.find_spec("snsql") is not None:
-        found.append(_smartnoise(lazy, text))
-    return found
+    remembered, raw = lazy.ask(text), lazy.plain(text)
 
+    def exact() -> int:
+        return int(raw()["count_star()"][0].as_py())  # type: ignore[index]
 
-def _smartnoise(lazy: Lazily, text: str) -> Case:
-    import pandas as pd
-    from snsql import Privacy, from_df
+    def anew() -> object:
+        lazy.session("numbers")._plans.clear()
+        return remembered()
 
-    readers: list[object] = []
+    def planned() -> object:
+        session = lazy.session("numbers")
+        return session._planned(session._one(text), None, session.settings)
 
-    def theirs() -> object:
-        if not readers:
-            columns = {f"x{j}": {"type": "int", "lower": 0, "upper": 99} for j in range(8)}
-            rows = {"rows": ROWS, "row_privacy": True}
-            meta = {"": {"main": {"t": {**rows, **columns}}}}
-            table = lazy.plain("SELECT x0, x1, x2, x3, x4, x5, x6, x7 FROM t")()
-            frame: pd.DataFrame = table.to_pandas()  # type: ignore[attr-defined]
-            readers.append(from_df(frame, privacy=Privacy(epsilon=1.0), metadata=meta))
-        return readers[0].execute(text.replace(" t ", " main.t "))  # type: ignore[attr-defined]
-
-    return _case("COUNT, k = 3, to SmartNoise SQL", lazy.ask(text), theirs, 1.0, rounds=3)
+    ours = {"privsql, plan remembered": remembered, "privsql, planned anew": anew}
+    question = Question(text, lambda: lazy.path("numbers"), exact, ours, planned)
+    return [beside(question, remembered, raw, limit=2.3)]

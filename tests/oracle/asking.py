@@ -123,8 +123,6 @@ class ByHand:
         G, H = _inverted(g, columns), _inverted(g * g, columns)
         if self.fault == "not reconstructed":
             G, H = g, np.zeros_like(g)
-        elif self.fault == "wrong retention":
-            G = 1.1 * G - 0.1 * G.mean()
         codes = tuple(self._coded(column) for column in columns)
         public = self._public(weight)
         m = self._hidden(MULTIPLICITY)

@@ -324,9 +324,12 @@ class Writer:
         parts = [replace(part, needed=True) for part in parts]
         cut: Node = EMPTY
         if limit:
-            # No OFFSET: a group that only the domain knows would be skipped in place of another.
-            rng.choice(("", "", " OFFSET 1"))
-            cut = clause(f" LIMIT {rng.randint(1, 5)}", feature="limit")
+            # Groups that only the domain knows would be skipped in place of others, but
+            # ``limited`` has none: HAVING drops them or a check makes sure.
+            skip = rng.choice(
+                (EMPTY, EMPTY, clause(f" OFFSET {rng.randint(1, 2)}", feature="offset"))
+            )
+            cut = clause(f" LIMIT {rng.randint(1, 5)}", skip, feature="limit")
         made = Node("top order", (" ORDER BY ", items("order", parts), cut), "order by")
         return replace(made, optional=True)
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import privsql
-from privsql.channels import Channel, Domain
+from privsql.channels import Channel, Domain, Uniform
 from privsql.publish import decoy, swap
 from privsql.release.manifest import Manifest
 from privsql.release.store import open_release
@@ -166,11 +166,17 @@ def _redraw(
     """Put other draws of the sensitive columns into a copy of a release."""
     table, changed = redrawn(manifest, raw, mechanism, rng)
     text = changed.to_json()
-    names = ", ".join([c.name for c in manifest.public] + [c.name for c in manifest.sensitive])
+    names = [c.name for c in manifest.public] + [c.name for c in manifest.sensitive]
+    grouping = ", ".join(c.name for c in manifest.public if c.grouping)
     with duckdb.connect(str(path)) as con:
         con.register("drawn", table)
+        stored = [str(row[0]) for row in con.execute(f"DESCRIBE {TABLE}").fetchall()]
+        # What else is stored with a row, as its personal group, follows from its public values.
+        more = "".join(f", {name}" for name in stored if name not in names)
+        con.execute(f"CREATE TEMP TABLE known AS SELECT DISTINCT {grouping}{more} FROM {TABLE}")
         con.execute(f"DELETE FROM {TABLE}")
-        con.execute(f"INSERT INTO {TABLE} SELECT {names} FROM drawn ORDER BY ALL")
+        rows = f"SELECT {', '.join(stored)} FROM drawn JOIN known USING ({grouping})"
+        con.execute(f"INSERT INTO {TABLE} {rows} ORDER BY ALL")
         digest = hashlib.sha256(text.encode()).hexdigest()
         con.execute("UPDATE privsql.manifest SET document = ?, digest = ?", [text, digest])
 
@@ -193,6 +199,24 @@ def redrawn(
         table = table.set_column(place, column.name, values)
         sensitive.append(replace(column, channel=channel))
     return table, replace(manifest, sensitive=tuple(sensitive))
+
+
+def misread(path: Path, folder: Path, name: str, retention: float) -> Path:
+    """A copy of a release whose manifest states another retention than was used for a column."""
+    manifest = open_release(path).manifest
+    sensitive = [
+        replace(column, channel=Uniform(retention, column.channel.size))
+        if column.name == name
+        else column
+        for column in manifest.sensitive
+    ]
+    copy = folder / "misread.duckdb"
+    shutil.copyfile(path, copy)
+    text = replace(manifest, sensitive=tuple(sensitive)).to_json()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    with duckdb.connect(str(copy)) as con:
+        con.execute("UPDATE privsql.manifest SET document = ?, digest = ?", [text, digest])
+    return copy
 
 
 def perturbed_whole(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -25,6 +26,9 @@ SPARSE = ("sparse", "compacted")
 
 # Features that are not answered yet, with the reason; a case that uses one is not asked.
 XFAIL: dict[str, str] = {}
+
+# Limits that are said: states, work, memory.  No wrong answers, but counted.
+LIMITS = (TooLargeError, OutOfMemoryError)
 
 
 @dataclass
@@ -52,15 +56,19 @@ class Summary:
     asked: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     cases: int = 0
-    skipped: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)  # by the reason
+    limited: Counter[str] = field(default_factory=Counter)  # by the error
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
 
     def __str__(self) -> str:
         lines = [
             f"{self.cases} queries, {len(self.failures)} answered wrongly,"
-            f" {self.skipped} left out, {self.seconds:.0f} s"
+            f" {self.limited.total()} too large, {self.skipped.total()} left out,"
+            f" {self.seconds:.0f} s"
         ]
+        lines += [f"  too large: {name:25}{many:6}" for name, many in self.limited.items()]
+        lines += [f"  left out: {name:26}{many:6}" for name, many in self.skipped.items()]
         order = sorted(self.asked, key=lambda name: (-self.failed[name] / self.asked[name], name))
         for name in order:
             wrong = f"{self.failed[name]:5} wrong" if self.failed[name] else ""
@@ -68,30 +76,37 @@ class Summary:
         return "\n".join(lines)
 
 
-# What sees all rows of an answer at once, those of empty groups too.
-WHOLE = {"limit", "qualify"} | {
-    f"window {kind}" for kind in ("total", "share", "rank", "place", "before", "running", "above")
-}
+def unusable(case: Case, at: World) -> str:
+    """Why the case does not have one answer on this world's raw table; empty where it has."""
+    if case.features & set(XFAIL):
+        return "not answered yet"
+    if case.complete and at.variant in SPARSE:
+        return "needs all of a domain"
+    # The check for complete groups looks at the filtered rows, the answer at the whole domain.
+    if case.complete and {"filter in a sub-select", "cte that filters"} & case.features:
+        return "complete over a filter"
+    if all(at.raw.execute(check).fetchall() == [(True,)] for check in case.checks):
+        return ""
+    return "empty groups" if case.complete else "two modes"
+
+
+def asked_always(case: Case, at: World) -> str:
+    """Nothing is left out where no raw answer is compared with."""
+    return ""
 
 
 def usable(case: Case, at: World) -> bool:
     """Whether the case has one answer on this world's raw table."""
-    if case.complete and at.variant in SPARSE:
-        return False
-    # A filter below leaves groups out that LIMIT and windows would count: no raw answer has them.
-    below = {"filter in a sub-select", "cte that filters"} & case.features
-    if below and (case.complete or case.features & WHOLE):
-        return False
-    return all(at.raw.execute(check).fetchall() == [(True,)] for check in case.checks)
+    return not unusable(case, at)
 
 
 def wrong_with(case: Case, at: World, answers: Answers) -> Difference | None:
-    """Ask both and compare; every error but the programmer's own is an answer too."""
+    """Ask both and compare; every error but a limit that is said is an answer too."""
     raw = on_raw(at.raw, case)
     try:
         got = answers.ask(case)
-    except (TooLargeError, OutOfMemoryError):
-        return None  # a limit that is said, not a wrong answer
+    except LIMITS:
+        raise
     except (Error, duckdb.Error) as problem:
         return Difference(f"raises {type(problem).__name__}", str(problem))
     except Exception as problem:  # a bug in the layer is a finding, not the end of the run
@@ -128,26 +143,40 @@ def _tried(case: Case) -> Iterator[Node]:
             yield root
 
 
-def smallest(failure: Failure, at: World, answers: Answers) -> Case:
+# What is wrong with the answer to a case, if anything; and why a case is not to be asked.
+Judge = Callable[[Case, World, Any], Difference | None]
+Leave = Callable[[Case, World], str]
+
+
+def smallest(
+    failure: Failure,
+    at: World,
+    answers: Any,
+    judge: Judge = wrong_with,
+    leave: Leave = unusable,
+) -> Case:
     def like(case: Case) -> bool:
         try:
-            if not case.items or not usable(case, at):
+            if not case.items or leave(case, at):
                 return False
-            wrong = wrong_with(case, at, answers)
-        except (duckdb.Error, StopIteration):
-            return False  # no query any more
+            on_raw(at.raw, case)
+            wrong = judge(case, at, answers)
+        except (duckdb.Error, StopIteration, *LIMITS):
+            return False  # no query any more, or one too large
         return wrong is not None and wrong.kind == failure.wrong.kind
 
     return shrink(failure.case, like)
 
 
 def run(
-    worlds: Sequence[tuple[World, Answers]],
+    worlds: Sequence[tuple[World, Any]],
     count: int,
     seed: int,
     *,
     shrunk: int = 5,
     stop: int = 1_000_000,
+    judge: Judge = wrong_with,
+    leave: Leave = unusable,
 ) -> Summary:
     """Ask ``count`` random queries, each of one world, or until ``stop`` failures.
 
@@ -161,12 +190,17 @@ def run(
         case = generate(rng)
         at, answers = worlds[summary.cases % len(worlds)]
         features = case.features
-        if features & set(XFAIL) or not usable(case, at):
-            summary.skipped += 1
+        reason = leave(case, at)
+        if reason:
+            summary.skipped[reason] += 1
             continue
         summary.cases += 1
         summary.asked.update(features)
-        wrong = wrong_with(case, at, answers)
+        try:
+            wrong = judge(case, at, answers)
+        except LIMITS as limit:
+            summary.limited[type(limit).__name__] += 1
+            continue
         if wrong is None:
             continue
         summary.failed.update(features)
@@ -174,8 +208,8 @@ def run(
         summary.failures.append(failure)
         kinds[wrong.kind] += 1
         if len(summary.failures) <= shrunk or (shrunk and kinds[wrong.kind] == 1):
-            failure.smallest = smallest(failure, at, answers)
-            failure.wrong = wrong_with(failure.smallest, at, answers) or wrong
+            failure.smallest = smallest(failure, at, answers, judge, leave)
+            failure.wrong = judge(failure.smallest, at, answers) or wrong
     summary.seconds = time.monotonic() - started
     return summary
 

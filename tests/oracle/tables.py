@@ -31,6 +31,16 @@ DAYS = tuple(date(2024, 1, 1) + timedelta(days=7 * i) for i in range(8))
 AGES = tuple(range(20, 50))
 VARIANTS = ("plain", "sparse", "compacted", "replace", "matrix", "finegrain")
 
+# Of each sensitive column: its domain in a spec, and how many values that has.
+DOMAINS = {
+    "disease": (f"{{ values = {list(ILLS)}, nullable = true }}", 5),
+    "age": (f"{{ lower = {AGES[0]}, upper = {AGES[-1]}, step = 1, nullable = true }}", 31),
+    "seen": (f'{{ lower = {DAYS[0]}, upper = {DAYS[-1]}, step = "7 days" }}', 8),
+    "smoker": ("[false, true]", 2),
+    "home": (f"{{ values = {list(TOWNS)}, nullable = true }}", 5),
+    "work": (f"{list(TOWNS)}", 4),
+}
+
 
 @dataclass(frozen=True)
 class Column:
@@ -148,19 +158,11 @@ def _mechanism(name: str, size: int, variant: str) -> str:
 
 def spec(variant: str) -> str:
     """The spec of a table that is published as it is, by mechanisms that could do otherwise."""
-    domains = {
-        "disease": (f"{{ values = {list(ILLS)}, nullable = true }}", 5),
-        "age": (f"{{ lower = {AGES[0]}, upper = {AGES[-1]}, step = 1, nullable = true }}", 31),
-        "seen": (f'{{ lower = {DAYS[0]}, upper = {DAYS[-1]}, step = "7 days" }}', 8),
-        "smoker": ("[false, true]", 2),
-        "home": (f"{{ values = {list(TOWNS)}, nullable = true }}", 5),
-        "work": (f"{list(TOWNS)}", 4),
-    }
     lines = [f'[release]\ntable = "{TABLE}"\n[policy]\npersonal_groups = "allow"\nmin_rows = 0']
     for column in COLUMNS:
         lines.append(f"[columns.{column.name}]")
         if column.sensitive:
-            domain, size = domains[column.name]
+            domain, size = DOMAINS[column.name]
             lines.append(f'role = "sensitive"\naccept_epsilon = true\ndomain = {domain}')
             lines.append(_mechanism(column.name, size, variant))
         else:

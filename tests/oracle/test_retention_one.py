@@ -6,6 +6,7 @@ More on demand: ``python -m tests.oracle --count 20000 --seed 7``.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -13,33 +14,42 @@ import pytest
 from tests.oracle.compare import Answer, difference
 from tests.oracle.generator import Case, generate
 from tests.oracle.nodes import Node, Output, items, node, text
-from tests.oracle.running import Failure, Summary, published, run, smallest, usable, wrong_with
+from tests.oracle.running import (
+    Failure,
+    Summary,
+    published,
+    run,
+    smallest,
+    unusable,
+    usable,
+    wrong_with,
+)
 from tests.oracle.sessions import Layer, StandIn, on_raw
 from tests.oracle.tables import World
 
 QUERIES = 2_000
 PARTS = 8
 SEED = 2026
+LIMITED = 0.05
 
 # Each must be seen at least once in every run, or the grammar has a hole.
 GRAMMAR = """
 and, or, not, case condition, condition = condition, coalesce, comparison, between, in, not in,
-null in list, like, not like, ilike, regexp, is null, distinct from, text function, date
-function, arithmetic, boolean column, two sensitive, sensitive with public, count(*), count(x),
-count(case), count_if, filter, sum, avg, product, case value, var_samp, var_pop, variance,
-stddev, stddev_samp, stddev_pop, covar_samp, covar_pop, corr, median, quantile_cont,
-quantile_disc, mode, share, difference of rates, difference of counts, comparison of an
-estimate, case over an estimate, exact aggregate, group by, group by all, group by ordinal,
-group by alias, key expression, key case, key of mixed columns, rollup, cube, grouping sets,
-grouping(), having, alias in having, average in having, scalar in having, order by, order by an
-estimate, limit, qualify, distinct public columns, distinct over groups, window total, window
-share, window rank, window place, window before, window running, table alias, sub-select, star
-in a sub-select, filter in a sub-select, computed column, renamed column, cte, cte that filters,
-outer query over a cte, outer query over a sub-select, aggregate of aggregates, group above,
-where above, window above, union, union all, join using, left join on a public column, left join
-on a sensitive column, inner join on a public column, inner join on a sensitive column, ctes
-joined, share of a total, difference of scalars, parameters ?, parameters $1, parameters $name,
-comment
+null in list, like, not like, ilike, regexp, is null, distinct from, text function, date function,
+arithmetic, boolean column, two sensitive, sensitive with public, count(*), count(x), count(case),
+count_if, filter, sum, avg, product, case value, var_samp, var_pop, variance, stddev, stddev_samp,
+stddev_pop, covar_samp, covar_pop, corr, median, quantile_cont, quantile_disc, mode, share,
+difference of rates, difference of counts, comparison of an estimate, case over an estimate, exact
+aggregate, group by, group by all, group by ordinal, group by alias, key expression, key case, key
+of mixed columns, rollup, cube, grouping sets, grouping(), having, alias in having, average in
+having, scalar in having, order by, order by an estimate, limit, offset, qualify, distinct public
+columns, distinct over groups, window total, window share, window rank, window place, window
+before, window running, table alias, sub-select, star in a sub-select, filter in a sub-select,
+computed column, renamed column, cte, cte that filters, outer query over a cte, outer query over a
+sub-select, aggregate of aggregates, group above, where above, window above, union, union all,
+join using, left join on a public column, left join on a sensitive column, inner join on a public
+column, inner join on a sensitive column, ctes joined, share of a total, difference of scalars,
+parameters ?, parameters $1, parameters $name, comment
 """
 
 
@@ -61,22 +71,30 @@ def test_answers_at_retention_one_are_those_of_duckdb(worlds: list[World], part:
     print(summary)
     assert not summary.failures, explained(summary)
     assert summary.cases == QUERIES // PARTS
+    # Limits that are said are no wrong answers, but few may be.
+    assert summary.limited.total() <= LIMITED * summary.cases
 
 
 # --- the oracle itself ---------------------------------------------------------------
 
 
 def test_every_query_runs_and_the_grammar_has_no_hole(worlds: list[World]) -> None:
-    """3,000 queries: all valid on the raw table, every feature among them, few ambiguous."""
-    rng, seen, ambiguous = random.Random(SEED), set[str](), 0
-    for place in range(3_000):
+    """All valid on the raw table, every feature among them, few without one answer there.
+
+    Those are 5.1%: 1.8% group by what a sparse domain leaves empty, 1.4% have empty groups, 1.1%
+    two modes, 0.8% filter below a check for empty groups (3,000 queries).
+    """
+    rng, seen, ambiguous = random.Random(SEED), set[str](), Counter[str]()
+    for place in range(1_500):
         case, at = generate(rng), worlds[place % len(worlds)]
         names = on_raw(at.raw, case).names
         assert names == tuple(item.output.name for item in case.items if item.output is not None)
-        ambiguous += not usable(case, at)
+        ambiguous[unusable(case, at)] += 1
         seen |= case.features
     assert not {name.strip() for name in GRAMMAR.replace("\n", " ").split(",")} - seen
-    assert ambiguous < 700
+    del ambiguous[""]
+    print(ambiguous)
+    assert ambiguous.total() < 90
 
 
 def test_an_honest_layer_passes(worlds: list[World]) -> None:

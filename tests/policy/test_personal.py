@@ -49,6 +49,13 @@ SINGLE = [
     f"SELECT n FROM (SELECT COUNT(*) AS n FROM patients WHERE disease = 'flu' AND {ONE})",
     f"SELECT COUNT(*) FROM patients WHERE disease = favourite AND {ONE}",
     f"SELECT AVG(CASE WHEN {ONE} THEN age ELSE 0 END) FROM patients",
+    f"SELECT AVG(age) FILTER (WHERE {ONE} OR age < 0) FROM patients",
+    f"SELECT CORR(age, CAST({ONE} AS INT)) FROM patients",
+    # Public columns inside sensitive conditions: whoever is not of the group tells nothing.
+    f"SELECT COUNT(*) FROM patients WHERE disease = CASE WHEN {ONE} THEN 'flu' ELSE 'no' END",
+    f"SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND age > CASE WHEN {ONE} THEN 0 ELSE"
+    " 1000 END",
+    "SELECT COUNT(*) FROM patients WHERE disease || job || gender || favourite = 'fluengFflu'",
 ]
 
 
@@ -83,6 +90,42 @@ def test_only_the_personal_cells_are_empty(session: Session) -> None:
     outcome = session.run(text)
     assert set(outcome.table.column("one").to_pylist()) == {None}
     assert None not in outcome.table.column("all_of_them").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"CASE WHEN {ONE} THEN disease END",
+        f"{ONE} AND disease = 'flu'",
+        f"CASE WHEN {ONE} THEN age // 10 ELSE 99 END",
+    ],
+)
+def test_sensitive_keys_do_not_single_out_a_group(session: Session, key: str) -> None:
+    rows = session.run(f"SELECT {key} AS k, COUNT(*) AS n FROM patients GROUP BY 1").table
+    shown = [row for row in rows.to_pylist() if row["n"] is not None]
+    # What is left is a public count: everybody who is not of that group.
+    assert rows.num_rows > 1
+    assert [row["k"] for row in shown] in ([], [99])
+
+
+def test_one_class_of_a_sensitive_key_can_be_personal(session: Session) -> None:
+    text = (
+        f"SELECT disease, SUM(CASE WHEN {ONE} AND disease = 'flu' THEN 1 WHEN disease = 'hiv'"
+        " THEN 1 ELSE 0 END) AS n FROM patients GROUP BY disease"
+    )
+    rows = {row["disease"]: row["n"] for row in session.run(text).table.to_pylist()}
+    assert rows["flu"] is None
+    assert rows["hiv"] is not None
+
+
+def test_covariances_of_a_refused_cell_are_hidden(session: Session) -> None:
+    text = (
+        "SELECT job, gender, favourite, COUNT(*) * 2 + AVG(age) AS both FROM patients"
+        " WHERE disease = 'flu' GROUP BY job, gender, favourite"
+    )
+    (bars,) = session.run(text).bars.values()
+    hidden = {tuple(row.values()) for row in bars.to_pylist()}
+    assert hidden == {(None, None, None, None)}
 
 
 def test_a_refused_cell_hides_what_was_observed(session: Session) -> None:
@@ -126,11 +169,37 @@ def test_few_rows_are_refused_whatever_group_they_are_of(session: Session) -> No
         session.run(text + " AND job = 'eng' AND favourite <> 'none'")
 
 
+def test_few_rows_by_weight_are_few(session: Session) -> None:
+    text = (
+        "SELECT SUM(CASE WHEN job = 'eng' AND cost = 17 AND favourite = 'flu' THEN 1000000 ELSE 1"
+        " END) FROM patients WHERE disease = 'flu'"
+    )
+    with pytest.raises(PersonalGroup, match="fewer than 10 rows"):
+        session.run(text)
+    assert session.run("SELECT SUM(cost) FROM patients WHERE disease = 'flu'").table.num_rows == 1
+    heavy = "SUM(CASE WHEN job = 'eng' AND cost = 17 AND favourite = 'flu' THEN 1e6 ELSE 1 END)"
+    for text in (
+        f"SELECT disease, {heavy} AS n FROM patients GROUP BY disease",
+        f"SELECT gender, {heavy} AS n FROM patients WHERE disease = 'flu' GROUP BY gender",
+    ):
+        assert set(session.run(text).table.column("n").to_pylist()) == {None}
+
+
 def test_flag_answers_and_says_so(tmp_path: Path) -> None:
     session = opened(tmp_path, "flag")
     outcome = session.run(SINGLE[0])
     assert outcome.table.column(0).to_pylist()[0] is not None
     assert [notice.code for notice in outcome.notices] == ["personal-group"]
+    assert (outcome.personal.policy, outcome.personal.personal) == ("flag", 1)
+    assert outcome.personal.refused == 0
+    some = session.run(
+        "SELECT job, gender = 'F' AND favourite = 'flu' AS g, COUNT(*) FROM patients"
+        " WHERE disease = 'flu' GROUP BY ALL"
+    )
+    assert some.table.column(2).null_count == 0
+    (notice,) = some.notices
+    assert notice.text.startswith("3 cells are about one personal group: ")
+    assert sorted(notice.text.split(": ")[1].split("; ")) == ["eng, True", "law, True", "med, True"]
     session.close()
 
 
@@ -138,3 +207,16 @@ def test_allow_says_nothing(tmp_path: Path) -> None:
     session = opened(tmp_path, "allow", least=0)
     assert session.run(SINGLE[0]).notices == ()
     session.close()
+
+
+def test_explain_says_what_would_happen(session: Session) -> None:
+    for text, said in (
+        (SINGLE[0], "refuse: 1 of 1 cells are about one personal group"),
+        (SINGLE[-1], "refuse: 1 of 1 cells are about one personal group"),
+        ("SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND cost > 20", "refuse: 0 of 1"),
+        ("SELECT disease, COUNT(*) FROM patients GROUP BY 1", "refuse: 0 of 4 cells"),
+        ("SELECT job, COUNT(*) FROM patients GROUP BY 1", "no sensitive value is told"),
+    ):
+        assert f"policy: {said}" in session.explain(text)
+    rows = session.run(f"EXPLAIN RECONSTRUCTION {SINGLE[0]}").table.to_pylist()
+    assert any("1 would not be answered" in str(row.values()) for row in rows)

@@ -69,7 +69,12 @@ def raw() -> duckdb.DuckDBPyConnection:
 
 
 def publish(
-    folder: Path, retention: float, seed: int = 7, policy: str = "allow", least: int = 0
+    folder: Path,
+    retention: float,
+    seed: int = 7,
+    policy: str = "allow",
+    least: int = 0,
+    more: str = "",
 ) -> Path:
     """Publish it with one retention for all columns."""
     source, release = folder / "patients.parquet", folder / f"clinic{retention:g}.duckdb"
@@ -77,6 +82,6 @@ def publish(
         connection.table("patients").write_parquet(str(source))
     spec = folder / "clinic.toml"
     text = SPEC.format(source=source, p=retention, policy=policy, least=least)
-    spec.write_text(text, encoding="utf-8")
+    spec.write_text(text + more, encoding="utf-8")
     privsql.publish(str(source), str(release), spec=str(spec), seed=seed)
     return release

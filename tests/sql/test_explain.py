@@ -211,17 +211,84 @@ def test_weights_leave_the_width_open(tmp_path):
         other.close()
 
 
-def test_stored_rows_that_stand_for_several_are_not_taken_for_all_rows(tmp_path):
+def test_stored_rows_count_as_often_as_they_stand_for(tmp_path):
     from tests.oracle.releases import releases
 
     other = Session(releases(tmp_path, "compacted", 1).paths[0])
     try:
         sql = "SELECT COUNT(*) FROM clinic WHERE disease = 'flu'"
-        width = explained(other, sql).blocks[0].aggregates[0].width
-        assert "over 1,000 rows" in width
-        assert "all" not in width
+        assert "over all 2,000" in explained(other, sql).blocks[0].aggregates[0].width
     finally:
         other.close()
+
+
+def test_iterative_says_what_is_inverted_all_the_same(session):
+    sql = "SELECT SUM(cost), AVG(cost - 50), COUNT(*), MEDIAN(age) FROM patients"
+    sql += " WHERE disease = 'flu'"
+    plain = explained(session, sql).blocks[0].aggregates
+    assert [one.answered for one in plain[:3]] == ["estimated"] * 3
+    found = explained(session, sql, estimator="iterative").blocks[0].aggregates
+    assert found[0].answered == "estimated, by inversion if cost is below zero in any row"
+    assert "if cost - 50 is below zero" in found[1].answered
+    assert found[2].answered == "estimated"
+    assert found[3].answered.endswith("distribution, by inversion")
+
+
+@pytest.mark.parametrize(
+    ("sql", "interval"),
+    [
+        ("COUNT(*) FILTER (WHERE disease = 'flu')", "score"),
+        ("COUNT(*) FILTER (WHERE disease = 'flu' AND job = 'eng')", "Wald"),
+        ("COUNT(*) FILTER (WHERE disease = 'flu' AND age > 30)", "Wald"),
+        ("SUM(age)", "Wald"),
+        ("AVG(age)", "Fieller"),
+        ("MEDIAN(age)", "Woodruff"),
+        ("MODE(disease)", "none"),
+        ("MAX(cost)", ""),
+    ],
+)
+def test_each_interval_is_named(session, sql, interval):
+    found = explained(session, f"SELECT {sql} FROM patients")
+    (aggregate,) = found.blocks[0].aggregates
+    assert aggregate.interval.startswith(interval)
+    assert bool(aggregate.interval) == bool(interval)
+    assert aggregate.interval in found.text()
+
+
+def test_a_scan_that_tells_no_values_apart_is_described(tmp_path):
+    """By hand: ``A^-1 g = (g - c) / p`` over half a million values, two columns together."""
+    from tests.sql.grid import publish as publish_grid
+
+    other = Session(publish_grid(tmp_path, 500_000))
+    try:
+        sql = "SELECT job, SUM(salary) AS s, COUNT(*) AS n FROM staff WHERE senior GROUP BY job"
+        found = explained(other, sql)
+        (block,) = found.blocks
+        assert [column.name for column in block.columns] == ["salary", "senior"]
+        assert [column.values for column in block.columns] == [500_000, 2]
+        # What replaces a salary is uniform, so its condition is 1/p.
+        assert block.columns[0].condition == pytest.approx(2.0)
+        factor = 0.6 * np.eye(2) + 0.4 * np.array([0.7, 0.3])
+        assert block.columns[1].condition == pytest.approx(np.linalg.cond(factor))
+        g, q = np.arange(500_000.0), np.array([0.7, 0.3])
+        ones = np.array([0.0, 1.0])
+        left = _second(0.5, np.full(500_000, 1 / 500_000), g)
+        right = _second(0.6, q, ones)
+        worst = max((left * right[i] - g**2 * ones[i]).max() for i in (0, 1))
+        assert block.aggregates[0].row_error == pytest.approx(np.sqrt(worst), rel=1e-9)
+        count = max(right - ones)
+        assert block.aggregates[1].row_error == pytest.approx(np.sqrt(count), rel=1e-9)
+        assert "lower bound" in block.aggregates[1].interval
+        assert "salary: uniform, retention 0.5, 500000 values" in found.text()
+        assert "not told apart" in found.text()
+        assert (0, "states", "", "not told apart") in found.rows()
+    finally:
+        other.close()
+
+
+def _second(p: float, q: np.ndarray, g: np.ndarray) -> np.ndarray:
+    square = ((g - (1 - p) * (q @ g)) / p) ** 2
+    return p * square + (1 - p) * (q @ square)
 
 
 def test_text_and_rows_say_the_same(session):

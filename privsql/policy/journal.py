@@ -1,0 +1,312 @@
+"""The audit log: who asked what, and what became of it.  Never a result.
+
+One line of JSON a statement, with a checksum as its last field:
+
+    {"time":"...","user":"...",...,"check":"<16 hex digits of SHA-256 of what stands before>"}
+
+A crash can cut a line off or leave zeros in its place, never more: a line is written with one
+call at the end of the file, and a writer that finds a file without a last newline begins a new
+line.  A reader takes a line only if its checksum is right.  That is a guard against
+accidents; whoever may write the file can write false lines.
+
+    journal         the present file
+    journal.1 ...   those before, the youngest first; the last is dropped when there are too many
+    journal.lock    held while a line is written or files are renamed, by threads and processes
+
+A statement that cannot be logged must not be answered, so what goes wrong here is an error.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from privsql.errors import DataError, OperationalError
+
+DECISIONS = ("answered", "refused", "failed", "flagged")
+MEGABYTE = 10**6
+
+# Seconds to wait for others who write.
+PATIENCE = 10.0
+
+# Names are short; what is longer is somebody's trick.
+_LONGEST_NAME = 200
+_MOST_TABLES = 50
+# A line that no writer here can have written: a reader must not fill its memory with it.
+_LONGEST_LINE = 4 * MEGABYTE
+
+_CODE = re.compile(r"[a-z0-9-]{0,40}")
+_DIGEST = re.compile(r"[0-9a-f]{0,64}")
+_CHECK = re.compile(rb',"check":"([0-9a-f]{16})"\}\Z')
+
+
+class JournalError(OperationalError):
+    """The audit log cannot be written, so nothing is answered."""
+
+    code = "journal"
+    sqlstate = "58030"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of one statement.
+
+    ``reason`` is an error's or a notice's code, ``groups`` the digest of the set of personal
+    groups behind the answer; neither has room for a value.
+    """
+
+    user: str
+    statement: str
+    decision: str
+    reason: str = ""
+    tables: tuple[str, ...] = ()
+    groups: str = ""
+    seconds: float = 0.0
+    time: str = ""  # UTC, ISO 8601; the writer's clock where it is empty
+    characters: int = 0  # of the whole statement, which may be cut
+    digest: str = ""  # SHA-256 of the whole statement
+
+    def __post_init__(self) -> None:
+        """Keep results out: every field but the statement is a code, a name or a number."""
+        if self.decision not in DECISIONS:
+            raise DataError(f"a decision is one of {', '.join(DECISIONS)}")
+        if not _CODE.fullmatch(self.reason) or not _DIGEST.fullmatch(self.groups):
+            raise DataError("a reason is an error's code, and groups are given by their digest")
+
+
+def digest(what: str | bytes) -> str:
+    """SHA-256 in hexadecimal digits; texts may hold anything.
+
+    >>> digest("SELECT 1")[:16]
+    'e004ebd5b5532a4b'
+    """
+    data = what.encode("utf-8", "surrogatepass") if isinstance(what, str) else what
+    return hashlib.sha256(data).hexdigest()
+
+
+class Journal:
+    """Appends to one log.  Threads and processes may write to it at once.
+
+    ``size`` is where a file is put away, ``keep`` how many of those stay, ``sync`` waits for
+    the disk after each line (without it a power cut may take the last seconds; the end of the
+    program takes nothing), ``characters`` is where statements are cut.  Files are made for
+    their owner alone (mode 0600).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        size: int = 64 * MEGABYTE,
+        keep: int = 10,
+        sync: bool = False,
+        characters: int = 10_000,
+    ) -> None:
+        # The longest line holds six bytes a character: \\uXXXX.
+        if size < 1 or keep < 1 or not 1 <= characters <= 500_000:
+            raise DataError("the journal's size, number of files or characters are out of range")
+        self.path = Path(path)
+        self._size, self._keep = size, keep
+        self._sync, self._characters = sync, characters
+        with _told(), self._locked(), self._opened():
+            pass  # a server that cannot log should say so when it starts
+
+    def append(self, entry: Entry) -> None:
+        """Write one line, or raise a ``JournalError``."""
+        line = _line(self._finished(entry))
+        with _told(), self._locked():
+            if self._full(len(line)):
+                self._rotate()
+            with self._opened() as file:
+                if not _ends_well(file):
+                    line = b"\n" + line
+                if os.write(file, line) != len(line):
+                    raise OSError("the disk took a part of a line")
+                if self._sync:
+                    os.fsync(file)
+
+    def _finished(self, entry: Entry) -> Entry:
+        statement = entry.statement
+        return replace(
+            entry,
+            user=entry.user[:_LONGEST_NAME],
+            statement=statement[: self._characters],
+            tables=tuple(name[:_LONGEST_NAME] for name in entry.tables[:_MOST_TABLES]),
+            time=entry.time or datetime.now(UTC).isoformat(timespec="milliseconds"),
+            characters=len(statement),
+            digest=digest(statement),
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else writes: other threads and processes wait.
+
+        A file of its own, because the log is renamed.  Opened anew each time, or processes
+        that come of one another would hold one lock together.
+        """
+        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(lock)
+            yield
+        finally:
+            # Closing is not enough where a child was forked meanwhile and has it open too.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        file = os.open(self.path, flags, 0o600)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def _full(self, more: int) -> bool:
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return False
+        return size > 0 and size + more > self._size
+
+    def _rotate(self) -> None:
+        """Rename from the oldest on; a crash in between leaves a gap, which the next one fills."""
+        names = [self.path, *(_numbered(self.path, n) for n in range(1, self._keep + 1))]
+        free = next((i for i, name in enumerate(names) if not name.exists()), self._keep)
+        for i in range(free, 0, -1):
+            names[i - 1].replace(names[i])
+        if self._sync:
+            folder = os.open(self.path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+class Reading(Iterator[Entry]):
+    """The valid lines of one file, in its order; ``bad`` counts the others as they pass."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.bad = 0
+        self._entries = self._read(Path(path))
+
+    def __next__(self) -> Entry:
+        """The next valid line."""
+        return next(self._entries)
+
+    def _read(self, path: Path) -> Iterator[Entry]:
+        with _told(), path.open("rb") as file:
+            while line := file.readline(_LONGEST_LINE):
+                whole = line.endswith(b"\n") or len(line) < _LONGEST_LINE
+                while not whole:
+                    rest = file.readline(_LONGEST_LINE)
+                    whole = rest.endswith(b"\n") or not rest
+                    line = b"?"
+                body = line.removesuffix(b"\n")
+                entry = _entry(body)
+                if entry is not None:
+                    yield entry
+                elif body:
+                    self.bad += 1
+
+
+def read(path: str | os.PathLike[str]) -> Reading:
+    """Read one file of a log."""
+    return Reading(path)
+
+
+def files(path: str | os.PathLike[str]) -> list[Path]:
+    """The files of a log, the oldest first."""
+    present = Path(path)
+    found: list[tuple[int, Path]] = []
+    for each in present.absolute().parent.glob(f"{present.name}.*"):
+        number = each.name.removeprefix(f"{present.name}.")
+        if number.isascii() and number.isdigit():
+            found.append((int(number), present.with_name(each.name)))
+    older = [each for _, each in sorted(found, reverse=True)]
+    return [*older, *([present] if present.exists() else [])]
+
+
+def _lock(file: int) -> None:
+    """Wait for the lock, but not for ever: its holder may have been stopped."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.001)
+
+
+def _numbered(path: Path, n: int) -> Path:
+    return path.with_name(f"{path.name}.{n}")
+
+
+def _line(entry: Entry) -> bytes:
+    fields: Mapping[str, object] = {
+        "time": entry.time,
+        "user": entry.user,
+        "statement": entry.statement,
+        "characters": entry.characters,
+        "digest": entry.digest,
+        "decision": entry.decision,
+        "reason": entry.reason,
+        "tables": list(entry.tables),
+        "groups": entry.groups,
+        "seconds": round(entry.seconds, 6),
+    }
+    # ASCII: whatever a user's text holds, a line is one line and can be encoded.
+    body = json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return body[:-1] + b',"check":"' + digest(body)[:16].encode() + b'"}\n'
+
+
+def _entry(line: bytes) -> Entry | None:
+    """What a line says, or None where it is not as it was written."""
+    match = _CHECK.search(line)
+    if match is None:
+        return None
+    body = line[: match.start()] + b"}"
+    if digest(body)[:16].encode() != match[1]:
+        return None
+    try:
+        fields = json.loads(body)
+        fields["tables"] = tuple(_texts(fields["tables"]))
+        return Entry(**fields)
+    except (ValueError, TypeError, KeyError, DataError, RecursionError):
+        return None
+
+
+def _texts(values: Iterable[object]) -> Iterator[str]:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError("a table's name is text")
+        yield value
+
+
+def _ends_well(file: int) -> bool:
+    """Whether a file is empty or ends with a newline."""
+    size = os.fstat(file).st_size
+    return size == 0 or os.pread(file, 1, size - 1) == b"\n"
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the system refuses, without naming files to whoever asked."""
+    try:
+        yield
+    except OSError:
+        raise JournalError(
+            "the audit log cannot be used, so nothing is answered",
+            hint="whoever runs the server should look at the disk and the rights of the log",
+        ) from None

@@ -1,0 +1,106 @@
+"""What is exact is called exact, and what rests on a few rows is not called reliable."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from privsql.fronts import session as sessions
+from privsql.fronts.session import Session
+from privsql.release.store import open_release
+from privsql.sql.plan import PlanWriter
+from tests.oracle.releases import releases
+from tests.sql.clinic import publish
+
+EXACT = {"stderr": 0.0, "reliable": True}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    made = Session(publish(tmp_path_factory.mktemp("clinic"), 0.5))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    made = Session(releases(tmp_path_factory.mktemp("sps"), "sps", 1).paths[0])
+    yield made
+    made.close()
+
+
+def bar(outcome, i: int, row: int = 0) -> dict[str, object]:
+    found: dict[str, object] = outcome.bars[i].to_pylist()[row]
+    return found
+
+
+@pytest.mark.parametrize("estimator", ["inversion", "iterative"])
+def test_a_total_over_all_sensitive_groups_is_exact(session, estimator):
+    text = "SELECT disease, age // 20 AS a, COUNT(*) AS n, SUM(cost) AS s, AVG(cost) AS m"
+    text += " FROM patients GROUP BY ROLLUP (disease, a)"
+    outcome = session.run(text, estimator=estimator)
+    rows = outcome.table.to_pylist()
+    known = session.run("SELECT COUNT(*) AS n, SUM(cost) AS s, AVG(cost) AS m FROM patients")
+    (truth,) = known.table.to_pylist()
+    # NULL is a disease too: the total is the row with the most people in it.
+    at = max(range(len(rows)), key=lambda i: rows[i]["n"])
+    for i, name in enumerate(("n", "s", "m"), start=2):
+        assert rows[at][name] == pytest.approx(float(truth[name]), rel=1e-12)
+        found = bar(outcome, i, at)
+        assert found == {**EXACT, "low": rows[at][name], "high": rows[at][name]}
+    others = [i for i in range(len(rows)) if i != at and rows[i]["disease"] == "flu"]
+    assert all(bar(outcome, 2, i)["stderr"] != 0 for i in others)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("COUNT(*) FROM patients WHERE disease = 'flu' AND job = 'nobody'", 0.0),
+        ("COUNT(*) FROM patients WHERE disease = 'flu' AND age > 30 AND job = 'nobody'", 0.0),
+        ("COUNT(*) FILTER (WHERE age > 30 AND job = 'nobody') FROM patients", 0.0),
+        ("COUNT(*) FROM patients WHERE age > 30 AND disease = 'measles'", 0.0),
+        ("COUNT(*) FILTER (WHERE age >= 0) FROM patients", 4000.0),
+        ("SUM(cost) FILTER (WHERE age > 30 AND job = 'nobody') FROM patients", None),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["states", "moments"])
+def test_where_no_row_or_no_state_is_told_apart_it_is_exact(
+    session, text, value, strategy, monkeypatch
+):
+    monkeypatch.setattr(sessions, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
+    session._plans.clear()
+    outcome = session.run(f"SELECT {text}")
+    assert outcome.table.column(0).to_pylist() == [value]
+    assert bar(outcome, 0) == {**EXACT, "low": value, "high": value}
+    assert not outcome.notices
+
+
+MEASURES = ("1", "cost", "cost * cost * cost")
+
+
+@pytest.mark.parametrize("above", [0, 150, 200, 220, 230, 240, 250, 260, 1000])
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("strategy", ["states", "moments"])
+def test_public_rows_of_a_sample_are_counted_before_they_are_relied_on(
+    sampled, above, measure, strategy, monkeypatch
+):
+    """By hand: ``(sum W (W-1) v^2)^2 / sum (W (W-1))^2 v^4``, at least 20 of them."""
+    monkeypatch.setattr(sessions, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
+    with open_release(sampled.release.path).connection() as con:
+        each = f"privsql_weight * (privsql_weight - 1) * ({measure})::DOUBLE * ({measure})"
+        ((rows,),) = con.execute(
+            f"SELECT pow(sum(x), 2) / sum(x * x) FROM (SELECT {each} AS x FROM clinic"
+            f" WHERE cost > {above})"
+        ).fetchall()
+    sampled._plans.clear()
+    outcome = sampled.run(f"SELECT SUM({measure}) FROM clinic WHERE cost > {above}")
+    assert bar(outcome, 0)["reliable"] == (rows is not None and rows >= 20)
+
+
+def test_the_sample_of_the_test_has_both_kinds(sampled):
+    found = [
+        bar(sampled.run(f"SELECT SUM(cost) FROM clinic WHERE cost > {above}"), 0)["reliable"]
+        for above in (150, 250)
+    ]
+    assert found == [True, False]

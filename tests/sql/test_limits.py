@@ -1,0 +1,69 @@
+"""What would take too much is refused before it takes it."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import pytest
+
+from privsql.errors import TooLargeError
+from privsql.fronts.session import Session
+from privsql.sql import states
+from tests.sql.grid import publish
+
+
+@pytest.fixture(scope="module", params=[4_097, 70_000, 500_000])
+def session(request, tmp_path_factory):
+    made = Session(publish(tmp_path_factory.mktemp("grid"), request.param))
+    made.run("SELECT COUNT(*) FROM staff WHERE salary < 100 AND senior")  # the domain is loaded
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT salary, COUNT(*) FROM staff GROUP BY salary",
+        "SELECT job, salary, senior, COUNT(*) FROM staff GROUP BY ALL",
+        "SELECT senior, SUM(salary) FROM staff GROUP BY senior",
+        "SELECT MEDIAN(salary) FROM staff",
+    ],
+)
+def test_too_many_cells_are_refused_before_a_channel_is_built(session, query, monkeypatch):
+    values = session.catalog.sensitive["salary"].domain.size
+
+    def never(*_args):
+        raise AssertionError("a channel between cells was asked for")
+
+    monkeypatch.setattr(type(session.catalog.sensitive["salary"].channel), "lump", never)
+    tracemalloc.start()
+    begun = time.process_time()
+    try:
+        with pytest.raises(TooLargeError) as refusal:
+            session.run(query)
+        assert time.process_time() - begun < 10
+        # Some arrays over the domain, and not one of its square.
+        assert tracemalloc.get_traced_memory()[1] < 200 * values + 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert f"salary has {values} cells" in refusal.value.reason
+    assert "coarsen" in str(refusal.value.hint)
+    assert refusal.value.place is not None
+
+
+def test_groups_that_would_not_fit_are_refused_and_coarser_ones_answered(
+    tmp_path_factory, monkeypatch
+):
+    session = Session(publish(tmp_path_factory.mktemp("thousand"), 60))
+    try:
+        monkeypatch.setattr(states, "MOST_HELD", 60**3 - 1)
+        with pytest.raises(TooLargeError, match="60 groups of sensitive values in 60 states"):
+            session.run("SELECT salary, COUNT(*) FROM staff GROUP BY salary")
+        coarse = session.run("SELECT salary // 10 AS s, AVG(salary) FROM staff GROUP BY s")
+        assert coarse.table.num_rows == 6
+        monkeypatch.setattr(states, "MOST_HELD", 60**3)
+        fine = session.run("SELECT salary, COUNT(*) FROM staff GROUP BY salary")
+        assert fine.table.num_rows == 60
+    finally:
+        session.close()
