@@ -24,7 +24,6 @@ from sqlglot import exp
 
 from privsql.channels.cells import Cells
 from privsql.channels.mechanisms import Replace
-from privsql.errors import DataError
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.states import Axis, States
 from privsql.sql.tree import cast, choose, column, derived, named, sql, table, wrapped
@@ -135,12 +134,6 @@ class Columns:
         for text, array in self._found.items():
             filled = array.fill_null(False if text in self._conditions else 0.0)
             self._values[text] = np.asarray(filled.to_numpy(zero_copy_only=False))
-            if text not in self._conditions and not np.isfinite(self._values[text]).all():
-                raise DataError(
-                    "an expression is infinite or no number for some value of a sensitive"
-                    " column's domain",
-                    hint="leave such values out with CASE",
-                )
         self._cells = {name: self._cells_of(name) for name in self.names}
 
     def may_be_null(self, node: exp.Expr) -> bool:
@@ -191,7 +184,9 @@ class Columns:
             else:
                 values = self.value(node)
                 own = np.arange(len(values))
-                if not (np.diff(values) > 0).all():
+                with np.errstate(invalid="ignore"):  # a domain may hold what is divided by zero
+                    rising = bool((np.diff(values) > 0).all())
+                if not rising:
                     own = np.unique(values, return_inverse=True)[1]
             if self._found[text].null_count:
                 null = np.asarray(self._found[text].is_null().to_numpy(zero_copy_only=False))

@@ -26,6 +26,7 @@ from sqlglot import exp
 from privsql.channels.channel import MATRIX_LIMIT
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
+from privsql.errors import DataError
 from privsql.sql.block import Block
 from privsql.sql.calculus import add
 from privsql.sql.catalog import PUBLISHED, Catalog
@@ -152,10 +153,16 @@ class Moments:
             truths = tuple(node for node, truth in own if truth)
             factors = tuple(node for node, truth in own if not truth)
             values = np.ones(self._catalog.sensitive[name].domain.size)
-            for node in factors:
-                values = values * self._columns.value(node)
+            with np.errstate(invalid="ignore", over="ignore"):
+                for node in factors:
+                    values = values * self._columns.value(node)
             for node in truths:
                 values = np.where(self._columns.truth(node), values, 0.0)
+            if not np.isfinite(values).all():
+                raise DataError(
+                    f"an expression is infinite or no number for some value of {name}'s domain",
+                    hint="leave such values out with CASE",
+                )
             parts.append(Part(name, truths, factors, values))
         return folded(1.0, (half,) if half else (), parts)
 

@@ -112,7 +112,8 @@ def test_a_release_holds_published_rows_and_says_how_they_were_made(place):
         r[0]
         for r in rows(place, "SELECT column_name FROM duckdb_columns() WHERE table_name='patients'")
     ]
-    assert names == ["gender", "job", "cost", "disease", "age"]
+    # cost is a public measure, so rows carry the number of their group.
+    assert names == ["gender", "job", "cost", "disease", "age", GROUP]
     assert left_behind(place) == ["out.duckdb"]
 
 
@@ -166,17 +167,21 @@ def test_equal_rows_are_stored_once_when_that_pays(place):
 
 
 @pytest.mark.parametrize("limit", [0, 10**6])
-def test_groups_and_tuples_agree_with_the_rows(place, monkeypatch, limit):
-    """Rows carry their group's number only where the table of tuples is large."""
+@pytest.mark.parametrize("measured", [False, True])
+def test_groups_and_tuples_agree_with_the_rows(place, monkeypatch, limit, measured):
+    """Rows carry their group's number where tuples are many, or there are public measures."""
     monkeypatch.setattr("privsql.publish.grouping.SMALL", limit)
-    manifest = publish(place).manifest
+    without = SPEC.replace('role = "public"\ngrouping = false', 'role = "drop"')
+    assert without != SPEC
+    manifest = publish(place, SPEC if measured else without).manifest
     assert manifest.groups.columns == ("gender", "job")
     per_tuple = rows(place, "SELECT gender, job, privsql_rows FROM privsql.tuples ORDER BY ALL")
-    counted = rows(place, "SELECT gender, job, count(*) FROM patients GROUP BY ALL ORDER BY ALL")
+    many = "sum(privsql_multiplicity)" if manifest.multiplicity else "count(*)"
+    counted = rows(place, f"SELECT gender, job, {many} FROM patients GROUP BY ALL ORDER BY ALL")
     assert per_tuple == counted
     groups = rows(place, f"SELECT count(DISTINCT {GROUP}) FROM privsql.tuples")
     assert groups == [(manifest.groups.count,)]
-    assert manifest.grouped == (limit == 0)
+    assert manifest.grouped == (limit == 0 or measured)
     if manifest.grouped:
         mismatched = rows(
             place,
@@ -205,7 +210,7 @@ def test_sps_caps_groups_and_weights_add_up(place):
     assert report.manifest.policy.personal_groups == "flag"
     sizes = rows(
         place,
-        f"SELECT {GROUP}, count(*), sum({WEIGHT}) FROM patients JOIN privsql.tuples"
+        f"SELECT t.{GROUP}, count(*), sum({WEIGHT}) FROM patients JOIN privsql.tuples t"
         " USING (gender, job) GROUP BY ALL",
     )
     truth = dict(rows(place, f"SELECT {GROUP}, sum(privsql_rows) FROM privsql.tuples GROUP BY ALL"))
