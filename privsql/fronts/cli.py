@@ -12,6 +12,8 @@ import click
 
 import privsql
 from privsql.errors import Error, OperationalError
+from privsql.fronts.cli_serve import serve
+from privsql.fronts.cli_user import user
 
 
 class Commands(click.Group):
@@ -170,6 +172,10 @@ def key_new(path: Path) -> None:
 
     made = new_key(path)
     click.echo(f"wrote {path} (key {made.key_id}): keep it secret, and keep it")
+
+
+main.add_command(serve)
+main.add_command(user)
 
 
 class Shown:

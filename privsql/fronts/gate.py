@@ -63,6 +63,16 @@ class Decision:
         return made
 
 
+def accounted(served: Served | None, policy: Policy) -> bool:
+    """Whether a user's answers are held against earlier ones."""
+    return (
+        served is not None
+        and served.history is not None
+        and policy.differences == "check"
+        and policy.personal_groups != "allow"
+    )
+
+
 class Gate:
     """Judges the blocks of one session's statements."""
 
@@ -89,13 +99,7 @@ class Gate:
     @property
     def differences(self) -> bool:
         """Whether answers are held against earlier ones."""
-        served = self._served
-        return (
-            served is not None
-            and served.history is not None
-            and self._policy.differences == "check"
-            and self._policy.personal_groups != "allow"
-        )
+        return accounted(self._served, self._policy)
 
     @property
     def rounded(self) -> bool:

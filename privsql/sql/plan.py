@@ -11,33 +11,24 @@ be answered at all?) is not decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
 from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
+from privsql.sql.behind import Behind, BehindWriter, secrets_scan, supports_of
 from privsql.sql.block import Block
+from privsql.sql.blockplan import BlockPlan
+from privsql.sql.bound import Parameters, Printed, read_parameters
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.changes import Change, Gap, changed_statement
 from privsql.sql.compiled import Compiled, Part, block_name, our_function
-from privsql.sql.informative import constants, together
-from privsql.sql.membership import (
-    SALT,
-    Membership,
-    Support,
-    gathered,
-    judged,
-    masked,
-    matched,
-    pieces_of_block,
-    secrets_of_tuples,
-)
+from privsql.sql.informative import constants
+from privsql.sql.membership import Membership
 from privsql.sql.moments import MANY_ROWS, Moments
-from privsql.sql.printing import text_of
 from privsql.sql.reconstruct import Step, Writer
-from privsql.sql.rounding import rounded
-from privsql.sql.scan import ADDITIVE, StateScan, exact_scan, half_of
+from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States
 from privsql.sql.tree import (
     Unsupported,
@@ -50,7 +41,6 @@ from privsql.sql.tree import (
     place_of,
     sql,
     table,
-    wrapped,
 )
 
 
@@ -58,99 +48,6 @@ class FanOut(Unsupported):
     """A join that would count published rows several times."""
 
     code = "fan-out"
-
-
-@dataclass(frozen=True)
-class Printed:
-    """A statement and the values bound in it."""
-
-    sql: str
-    parameters: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class BlockPlan:
-    """One block: what to scan, what to load beside it, how to reconstruct."""
-
-    prefix: str
-    block: Block
-    scan: Printed
-    beside: Printed | None = None  # a second scan, for exact aggregates that need their own
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
-    steps: tuple[Step, ...] = ()
-    states: States | None = None
-    pairs: tuple[tuple[int, int], ...] = ()  # aggregates whose covariances it has
-    classes: tuple[tuple[int, int], ...] = ()  # and those with totals over cells
-    informative: tuple[bool, ...] | None = None  # pieces that are no constants, where known
-    # Bases whose personal groups the scan brings itself, and whether their rows have weights.
-    watched: Mapping[int, bool] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Behind:
-    """What tells the rows behind each cell of a block."""
-
-    ranges: Printed  # smallest and largest personal group, beside the table
-    together: Printed | None  # how those of pieces become those of aggregates, in memory
-    bases: Mapping[int, tuple[int, ...]]  # aggregate -> its bases, which are judged
-    atoms: Printed  # per cell and distinct public tuple, sums of public halves
-    vectors: Mapping[int, tuple[int, ...]]  # aggregate -> the sums of weights that it tells
-    matched: Printed  # the atoms by number of their cell, in memory
-    gathered: Printed | None = None  # the ranges out of the block's own scan, in memory
-
-    @property
-    def classes(self) -> bool:
-        """Whether sensitive keys tell cells apart, too."""
-        return self.together is not None
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Values for ``?``, ``$1`` and ``:name``, by the name that the tree has for them."""
-
-    values: Mapping[str, object]
-
-    def bind(self, tree: exp.Expr) -> Printed:
-        """Print a tree, which is used up, and find the values of its parameters."""
-        if not self.values:
-            return Printed(text_of(tree, used_up=True))
-        used = {str(node.this) for node in tree.find_all(exp.Placeholder)}
-        return Printed(text_of(tree, used_up=True), {name: self.values[name] for name in used})
-
-
-def read_parameters(
-    tree: exp.Expr, given: Sequence[object] | Mapping[str, object] | None
-) -> Parameters:
-    """Name every placeholder of the tree, in place, and find its value."""
-    values: dict[str, object] = {}
-    position = 0
-    for node in tree.find_all(exp.Placeholder, exp.Parameter):
-        text = "" if node.this is None else str(getattr(node.this, "name", node.this))
-        if not text:
-            position += 1
-            text = str(position)
-        if text.isdigit():
-            at = int(text) - 1
-            if isinstance(given, Mapping) or given is None or at >= len(given):
-                raise ProgrammingError(
-                    f"the statement has a parameter {int(text)}, for which no value was given",
-                    hint="give a sequence with one value for each parameter",
-                )
-            values[f"p{text}"] = given[at]
-            name = f"p{text}"
-        else:
-            if not isinstance(given, Mapping) or text not in given:
-                raise ProgrammingError(
-                    f"the statement has a parameter {text!r}, for which no value was given",
-                    hint="give a mapping from names to values",
-                )
-            name = f"n_{text}"
-            values[name] = given[text]
-        node.replace(exp.Placeholder(this=name))
-    count = len(given) if given is not None else 0
-    if count != len(values):
-        raise ProgrammingError(f"the statement takes {len(values)} parameters; {count} were given")
-    return Parameters(values)
 
 
 class PlanWriter:
@@ -175,8 +72,7 @@ class PlanWriter:
         self._iterative = iterative
         self._strategy = strategy
         self._evaluated = evaluated
-        self._salt = salt
-        self._accounted = accounted
+        self._behind = BehindWriter(catalog, parameters, salt, accounted)
 
     def _check_unique(self, block: Block) -> None:
         """A join that multiplies published rows correlates them: refuse it.
@@ -298,7 +194,7 @@ class PlanWriter:
         block, beside = part.leaf.block, None
         watched: dict[int, bool] = {}
         if informative is not None and block.estimated:
-            supports = _supports(block, informative)
+            supports = supports_of(block, informative)
             if supports and Membership(self._catalog, block).inside(supports):
                 watched = {k: each.weight is not None for k, each in supports.items()}
                 scan.watched = Membership(self._catalog, block).watched(supports)
@@ -324,102 +220,7 @@ class PlanWriter:
 
     def behind(self, plan: BlockPlan) -> Behind | None:
         """The scans that tell the personal groups behind each cell, where any is at stake."""
-        block = plan.block
-        if not block.estimated or plan.states is None:
-            return None
-        pieces, bases = pieces_of_block(block)
-        static = plan.informative is not None
-        known = plan.informative or (True,) * len(pieces)
-        chosen = judged(block, known)
-        if not chosen:
-            return None
-        halves = {
-            i: tuple(dict.fromkeys(t for k in those for t in bases[k] if known[t]))
-            for i, those in chosen.items()
-        }
-        if static and self._everybody(block, _supports(block, known)):
-            return None
-        hidden = () if static else plan.states.hidden
-        scans = Membership(self._catalog, block, hidden)
-        used = dict.fromkeys(t for those in halves.values() for t in those)
-        weights, vectors = self._vectors(plan, halves)
-        atoms = scans.atoms(weights)
-        after = inside = None
-        bind = self._parameters.bind
-        if plan.watched:
-            inside = bind(gathered(block, plan.watched, f"{plan.prefix}_scan"))
-        if static:
-            ranges = bind(scans.ranges(_supports(block, known)))
-        else:
-            each = {t: Support.of([pieces[t]]) for t in used}
-            ranges = bind(scans.ranges(each))
-            weighted = {t: made.weight is not None for t, made in each.items()}
-            tree = together(
-                block,
-                plan.steps[0],
-                plan.states.count,
-                len(hidden),
-                f"{plan.prefix}_members",
-                weighted,
-            )
-            after = bind(tree)
-        values = [node.alias for node in atoms.expressions if node.alias[0] in "wx"]
-        numbered = matched(
-            block, values, len(hidden), f"{plan.prefix}_atoms", f"{plan.prefix}_cells"
-        )
-        salted = Parameters({**self._parameters.values, SALT: self._salt})
-        return Behind(ranges, after, chosen, salted.bind(atoms), vectors, bind(numbered), inside)
-
-    def _everybody(self, block: Block, supports: Mapping[int, Support]) -> bool:
-        """Whether every row counts alike: the whole table is nobody's, whatever is asked of it.
-
-        Where a server keeps account it is an answer like any other.
-        """
-        return not (
-            self._accounted
-            or block.guards
-            or block.rows.joins
-            or any(not key.sensitive for key in block.keys)
-            or any(each.node is not None for each in supports.values())
-        )
-
-    @staticmethod
-    def _vectors(
-        plan: BlockPlan, halves: Mapping[int, tuple[int, ...]]
-    ) -> tuple[dict[int, exp.Expr | None], dict[int, tuple[int, ...]]]:
-        """Weights whose sums an answer tells, numbered, and those of each aggregate.
-
-        Its own public halves; and since its error is made of their products (w^2 where there is
-        one half), those too: a standard error is an answer of its own.
-        """
-        pieces, _ = pieces_of_block(plan.block)
-        nodes = {t: half_of(pieces[t]) for those in halves.values() for t in those}
-        weights: dict[int, exp.Expr | None] = {}
-        numbers: dict[str, int] = {}
-
-        def number_of(node: exp.Expr | None) -> int:
-            text = "" if node is None else sql(node)
-            if text not in numbers:
-                numbers[text] = len(numbers)
-                weights[numbers[text]] = node
-            return numbers[text]
-
-        def product(one: int, two: int) -> exp.Expr | None:
-            a, b = nodes[one], nodes[two]
-            if a.node is None or b.node is None:
-                return b.node if a.node is None else a.node
-            if one == two and a.indicator:
-                return a.node
-            return exp.Mul(this=wrapped(a.node), expression=wrapped(b.node))
-
-        found: dict[int, tuple[int, ...]] = {}
-        for i, those in halves.items():
-            own = [number_of(nodes[t].node) for t in those]
-            others = [j if i == k else k for k, j in plan.pairs if i in (k, j)]
-            beside = {u for j in others for u in halves.get(j, ())} | set(those)
-            own += [number_of(product(t, u)) for t in those for u in sorted(beside)]
-            found[i] = tuple(dict.fromkeys(own))
-        return weights, found
+        return self._behind.behind(plan)
 
     @staticmethod
     def _sensitive(block: Block) -> list[exp.Expr]:
@@ -472,16 +273,6 @@ class PlanWriter:
         return tree
 
 
-def _supports(block: Block, informative: Sequence[bool]) -> dict[int, Support]:
-    """Where the public halves that matter are not 0, for each base that is judged."""
-    pieces, bases = pieces_of_block(block)
-    return {
-        k: Support.of(pieces[t] for t in bases[k] if informative[t])
-        for those in judged(block, informative).values()
-        for k in those
-    }
-
-
 def _constants(states: States) -> pa.Table:
     """One row with the channel between states, and the mass of each state if it has one."""
     factors = [factor.tolist() for factor in states.factors]
@@ -493,70 +284,6 @@ def _constants(states: States) -> pa.Table:
             "masses": pa.array([masses], type=pa.list_(pa.float64())),
         }
     )
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Aggregates of a block of which some cells stay empty; its table ``_mask`` says which."""
-
-    aggregates: tuple[int, ...]
-    classes: bool  # whether the mask tells sensitive keys apart, too
-
-
-@dataclass(frozen=True)
-class Change:
-    """What is done to a block before anybody reads it."""
-
-    plan: BlockPlan
-    gap: Gap | None
-    rounded: bool
-
-
-def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
-    """The statement with cells empty, and without the digits that no one needs.
-
-    The block's own table becomes ``_open``, and what is read in its place is what may be seen.
-    """
-    made = tree.copy()
-    with_ = made.args["with_"]
-    for change in changes:
-        plan = change.plan
-        name, opened = f"{plan.prefix}_block", f"{plan.prefix}_open"
-        at = next(i for i, cte in enumerate(with_.expressions) if cte.alias == name)
-        alias = exp.to_identifier(opened, quoted=True)
-        with_.expressions[at].args["alias"].set("this", alias)
-        seen: exp.Expr = table(opened, "b")
-        if change.gap is not None:
-            gap = change.gap
-            traces = _traces(plan, gap.aggregates)
-            seen = derived(
-                masked(plan.prefix, plan.block, gap.aggregates, gap.classes, traces), "b"
-            )
-        query = exp.Select(expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("b"))])
-        if change.rounded:
-            query = rounded(plan.block, plan.pairs)
-        query.from_(seen, copy=False)
-        closed = exp.CTE(
-            this=query,
-            alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)),
-            materialized=True,
-        )
-        ctes = list(with_.expressions)
-        with_.set("expressions", [*ctes[: at + 1], closed, *ctes[at + 1 :]])
-    return parameters.bind(made)
-
-
-def _traces(plan: BlockPlan, aggregates: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Other columns of a block that would tell of hidden aggregates: their covariances."""
-    named_by = {f"c{i}_{j}": (i, j) for i, j in plan.pairs}
-    named_by |= {f"t{i}_{j}": (i, j) for i, j in plan.classes}
-    found = {name: tuple(i for i in both if i in aggregates) for name, both in named_by.items()}
-    return {name: those for name, those in found.items() if those}
-
-
-def secrets_scan(catalog: Catalog, salt: int) -> Printed:
-    """The scan that adds up the secret numbers of the rows of each public tuple."""
-    return Parameters({SALT: salt}).bind(secrets_of_tuples(catalog))
 
 
 def public_columns(block: Block) -> list[str]:
@@ -639,3 +366,25 @@ def described_query(tree: exp.Expr, parameters: Parameters, text: str) -> Printe
             typed = named(typed, node.sql("duckdb").lower())
         node.replace(typed)
     return parameters.bind(made)
+
+
+__all__ = [
+    "Behind",
+    "BlockPlan",
+    "Change",
+    "FanOut",
+    "Gap",
+    "Parameters",
+    "PlanWriter",
+    "Printed",
+    "changed_statement",
+    "check_work",
+    "described_query",
+    "empty_query",
+    "located",
+    "place_in",
+    "public_columns",
+    "read_parameters",
+    "secrets_scan",
+    "typed_query",
+]

@@ -265,7 +265,7 @@ def planning(lazy: Lazily) -> Case:
             session.catalog,
             parameters,
             lambda printed: memory.run(printed.sql, printed.parameters),
-            session._domain,
+            session._planning._domain,
         )
         plans = [writer.plan(part, f"p{n}") for n, part in enumerate(compiler.parts)]
         return writer.finish(compiled, plans)
@@ -288,12 +288,12 @@ def peers(lazy: Lazily) -> list[Case]:
         return int(raw()["count_star()"][0].as_py())  # type: ignore[index]
 
     def anew() -> object:
-        lazy.session("numbers")._plans.clear()
+        lazy.session("numbers")._loading._plans.clear()
         return remembered()
 
     def planned() -> object:
         session = lazy.session("numbers")
-        return session._planned(session._one(text), None, session.settings)
+        return session._planning.plan(session._one(text), None, session.settings)
 
     ours = {"privsql, plan remembered": remembered, "privsql, planned anew": anew}
     question = Question(text, lambda: lazy.path("numbers"), exact, ours, planned)

@@ -68,7 +68,7 @@ def said(session: Session, ask: str) -> str:
                 session.catalog,
                 parameters,
                 lambda printed: session._memory.run(printed.sql, printed.parameters),
-                session._domain,
+                session._planning._domain,
             )
             for n, part in enumerate(compiler.parts):
                 plan = writer.plan(part, f"q{n}")

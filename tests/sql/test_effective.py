@@ -69,7 +69,7 @@ def test_where_no_row_or_no_state_is_told_apart_it_is_exact(
     session, text, value, strategy, monkeypatch
 ):
     monkeypatch.setattr(sessions, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
-    session._plans.clear()
+    session._loading._plans.clear()
     outcome = session.run(f"SELECT {text}")
     assert outcome.table.column(0).to_pylist() == [value]
     assert bar(outcome, 0) == {**EXACT, "low": value, "high": value}
@@ -93,7 +93,7 @@ def test_public_rows_of_a_sample_are_counted_before_they_are_relied_on(
             f"SELECT pow(sum(x), 2) / sum(x * x) FROM (SELECT {each} AS x FROM clinic"
             f" WHERE cost > {above})"
         ).fetchall()
-    sampled._plans.clear()
+    sampled._loading._plans.clear()
     outcome = sampled.run(f"SELECT SUM({measure}) FROM clinic WHERE cost > {above}")
     assert bar(outcome, 0)["reliable"] == (rows is not None and rows >= 20)
 

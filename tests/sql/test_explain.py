@@ -38,7 +38,7 @@ def explained(session: Session, sql: str, given=None, estimator: str = "auto") -
         session.catalog,
         parameters,
         lambda printed: memory.run(printed.sql, printed.parameters),
-        session._domain,
+        session._planning._domain,
         estimator == "iterative",
     )
     plans = [writer.plan(part, f"block{n}") for n, part in enumerate(compiler.parts)]

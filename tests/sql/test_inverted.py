@@ -34,7 +34,7 @@ def said(session: Session, query: str, estimator: str = "iterative") -> list[str
     """Notices of a query's only block, after its scan."""
     statement = session._one(query)
     settings = session.settings.with_option("estimator", estimator)
-    (plan,) = session._planned(statement, None, settings).plans
+    (plan,) = session._planning.plan(statement, None, settings).plans
     scanned = session._engine.scan(plan.scan.sql, plan.scan.parameters)
     found = inverted_notices(plan.block, plan.steps, scanned)
     assert {notice.code for notice in found} <= {"inverted"}

@@ -160,7 +160,7 @@ def ask(path: Path, text: str, strategy: str | None, monkeypatch) -> tuple[Outco
         if path not in OPEN:
             OPEN[path] = Session(path)
         # A plan that the session remembers would be that of the other strategy.
-        OPEN[path]._plans.clear()
+        OPEN[path]._loading._plans.clear()
         return OPEN[path].run(text), bool(used)
 
 

@@ -1,0 +1,76 @@
+"""What a statement puts into the database that answers, and what stays there for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from privsql.engines import Embedded, Memory
+from privsql.fronts.planning import Planned
+from privsql.fronts.settings import Settings
+from privsql.sql.compiled import Out
+from privsql.sql.plan import BlockPlan, check_work
+from udfs.intervals import critical
+
+# Plans that are kept, and bytes of a plan's own tables that stay loaded with it.
+REMEMBERED = 256
+STANDING = 100_000
+
+
+class Loading:
+    """Scans, and loads what they bring; keeps plans that may be asked for again."""
+
+    def __init__(self, engine: Embedded, memory: Memory) -> None:
+        self._engine = engine
+        self._memory = memory
+        self._plans: dict[tuple[str, Settings], Planned] = {}
+        self._standing: set[str] = set()  # prefixes of plans whose tables stay in memory
+
+    def known(self, key: tuple[str, Settings] | None) -> Planned | None:
+        """The plan of a statement that was asked before."""
+        return None if key is None else self._plans.get(key)
+
+    def remember(self, key: tuple[str, Settings], planned: Planned) -> None:
+        """Keep a plan; the one that was kept first goes when there are too many."""
+        self._plans[key] = planned
+        if len(self._plans) > REMEMBERED:
+            old = self._plans.pop(next(iter(self._plans)))
+            for plan in old.plans:
+                if plan.prefix in self._standing:
+                    self._standing.remove(plan.prefix)
+                    self._memory.forget(f"{plan.prefix}_z", *plan.tables)
+
+    def forget(self, planned: Planned, loaded: Sequence[str], staying: bool) -> None:
+        """Drop what a query loaded; tables that belong to a remembered plan stay for next time."""
+        kept: set[str] = set()
+        if staying:
+            for plan in planned.plans:
+                own = {f"{plan.prefix}_z", *plan.tables}
+                small = sum(each.nbytes for each in plan.tables.values()) <= STANDING
+                if small and own <= set(loaded):
+                    self._standing.add(plan.prefix)
+                    kept |= own
+        dropped = [name for name in loaded if name not in kept]
+        if dropped:
+            self._memory.forget(*dropped)
+
+    def load(
+        self, plan: BlockPlan, loaded: list[str], settings: Settings, outs: Sequence[Out]
+    ) -> pa.Table:
+        """Scan a block, and load what its reconstruction reads."""
+        scanned = self._engine.scan(*plan.scan.both)
+        check_work(plan, scanned)
+        tables = {f"{plan.prefix}_scan": scanned}
+        if plan.beside is not None:
+            tables[f"{plan.prefix}_beside"] = self._engine.scan(*plan.beside.both)
+        cells = 1
+        if settings.simultaneous:
+            cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in outs))
+        if settings.simultaneous or plan.prefix not in self._standing:
+            z = critical(settings.confidence_level, cells)
+            tables[f"{plan.prefix}_z"] = pa.table({"z": pa.array([z])})
+            tables |= plan.tables
+        loaded += tables
+        self._memory.load_all(tables)
+        return scanned

@@ -1,0 +1,31 @@
+"""One block of a query, planned: what to scan and how to reconstruct it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from privsql.sql.block import Block
+from privsql.sql.bound import Printed
+from privsql.sql.states import States
+from privsql.sql.sums import Step
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """One block: what to scan, what to load beside it, how to reconstruct."""
+
+    prefix: str
+    block: Block
+    scan: Printed
+    beside: Printed | None = None  # a second scan, for exact aggregates that need their own
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    states: States | None = None
+    pairs: tuple[tuple[int, int], ...] = ()  # aggregates whose covariances it has
+    classes: tuple[tuple[int, int], ...] = ()  # and those with totals over cells
+    informative: tuple[bool, ...] | None = None  # pieces that are no constants, where known
+    # Bases whose personal groups the scan brings itself, and whether their rows have weights.
+    watched: Mapping[int, bool] = field(default_factory=dict)

@@ -1,0 +1,73 @@
+"""What is done to a block's table before anybody reads it: gaps, and coarser digits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from privsql.sql.blockplan import BlockPlan
+from privsql.sql.bound import Parameters, Printed
+from privsql.sql.membership import masked
+from privsql.sql.rounding import rounded
+from privsql.sql.tree import derived, table
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Aggregates of a block of which some cells stay empty; its table ``_mask`` says which."""
+
+    aggregates: tuple[int, ...]
+    classes: bool  # whether the mask tells sensitive keys apart, too
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done to a block before anybody reads it."""
+
+    plan: BlockPlan
+    gap: Gap | None
+    rounded: bool
+
+
+def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
+    """The statement with cells empty, and without the digits that no one needs.
+
+    The block's own table becomes ``_open``, and what is read in its place is what may be seen.
+    """
+    made = tree.copy()
+    with_ = made.args["with_"]
+    for change in changes:
+        plan = change.plan
+        name, opened = f"{plan.prefix}_block", f"{plan.prefix}_open"
+        at = next(i for i, cte in enumerate(with_.expressions) if cte.alias == name)
+        alias = exp.to_identifier(opened, quoted=True)
+        with_.expressions[at].args["alias"].set("this", alias)
+        seen: exp.Expr = table(opened, "b")
+        if change.gap is not None:
+            gap = change.gap
+            traces = _traces(plan, gap.aggregates)
+            seen = derived(
+                masked(plan.prefix, plan.block, gap.aggregates, gap.classes, traces), "b"
+            )
+        query = exp.Select(expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("b"))])
+        if change.rounded:
+            query = rounded(plan.block, plan.pairs)
+        query.from_(seen, copy=False)
+        closed = exp.CTE(
+            this=query,
+            alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)),
+            materialized=True,
+        )
+        ctes = list(with_.expressions)
+        with_.set("expressions", [*ctes[: at + 1], closed, *ctes[at + 1 :]])
+    return parameters.bind(made)
+
+
+def _traces(plan: BlockPlan, aggregates: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Other columns of a block that would tell of hidden aggregates: their covariances."""
+    named_by = {f"c{i}_{j}": (i, j) for i, j in plan.pairs}
+    named_by |= {f"t{i}_{j}": (i, j) for i, j in plan.classes}
+    found = {name: tuple(i for i in both if i in aggregates) for name, both in named_by.items()}
+    return {name: those for name, those in found.items() if those}
