@@ -125,7 +125,7 @@ def test_covariances_of_a_refused_cell_are_hidden(session: Session) -> None:
     )
     (bars,) = session.run(text).bars.values()
     hidden = {tuple(row.values()) for row in bars.to_pylist()}
-    assert hidden == {(None, None, None, None)}
+    assert hidden == {(None, None, None, False)}
 
 
 def test_a_refused_cell_hides_what_was_observed(session: Session) -> None:

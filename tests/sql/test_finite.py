@@ -9,7 +9,7 @@ import pytest
 
 from privsql.answer.outcome import Outcome
 from privsql.errors import DataError
-from privsql.fronts import session as sessions
+from privsql.fronts import planning
 from privsql.fronts.session import Session
 from privsql.sql.compiled import Compiled
 from privsql.sql.plan import PlanWriter
@@ -51,7 +51,7 @@ SPREADS = "CORR(age, cost) AS c, STDDEV(age) AS s, VAR_SAMP(age) AS v, COVAR_POP
 @pytest.mark.parametrize("where", ["", "WHERE disease = 'flu'", "WHERE disease = 'hiv' AND smoker"])
 def test_spreads_of_a_sample_are_numbers_or_null(sampled, where, strategy, monkeypatch):
     """A root below zero was NaN, and the product of two such variances an error bar."""
-    monkeypatch.setattr(sessions, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
+    monkeypatch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
     sampled._loading._plans.clear()
     outcome = sampled.run(f"SELECT rep, {SPREADS} FROM clinic {where} GROUP BY rep")
     missing = 0
@@ -71,7 +71,7 @@ def test_spreads_of_a_sample_are_numbers_or_null(sampled, where, strategy, monke
 
 @pytest.mark.parametrize("strategy", ["states", "moments"])
 def test_what_does_not_vary_has_no_spread_of_rounding(session, strategy, monkeypatch):
-    monkeypatch.setattr(sessions, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
+    monkeypatch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
     session._loading._plans.clear()
     outcome = session.run("SELECT VAR_POP(3.3), STDDEV(3.3) FROM patients WHERE disease = 'hiv'")
     assert [value for value, _ in cells(outcome)] == [0.0, 0.0]
@@ -99,7 +99,7 @@ def test_arithmetic_that_leaves_the_numbers_is_duckdbs_and_has_no_bars(session, 
 
 @pytest.mark.parametrize("strategy", ["states", "moments"])
 def test_an_infinite_value_in_the_domain_is_refused_as_such(session, strategy, monkeypatch):
-    monkeypatch.setattr(sessions, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
+    monkeypatch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
     session._loading._plans.clear()
     with pytest.raises(DataError, match="finite"):
         session.run("SELECT SUM(ln(age)) FROM patients")

@@ -15,7 +15,7 @@ import pytest
 
 import privsql
 from privsql.answer.outcome import Outcome
-from privsql.fronts import session as sessions
+from privsql.fronts import planning
 from privsql.fronts.session import Session
 from privsql.sql import moments
 from privsql.sql.plan import PlanWriter
@@ -153,7 +153,7 @@ def ask(path: Path, text: str, strategy: str | None, monkeypatch) -> tuple[Outco
     used = []
     prepare = moments.Moments.prepare
     with monkeypatch.context() as patch:
-        patch.setattr(sessions, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
+        patch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
         patch.setattr(
             moments.Moments, "prepare", lambda self: (used.append(self), prepare(self))[1]
         )
