@@ -62,6 +62,10 @@ class Loading:
         scanned = self._engine.scan(*plan.scan.both)
         check_work(plan, scanned)
         tables = {f"{plan.prefix}_scan": scanned}
+        if plan.watched and not plan.tables:
+            # The gate reads the personal groups of such a scan itself; nobody else does.
+            spare = [f"{x}{k}" for k, heavy in plan.watched.items() for x in _letters(heavy)]
+            tables[f"{plan.prefix}_scan"] = scanned.drop_columns(spare)
         if plan.beside is not None:
             tables[f"{plan.prefix}_beside"] = self._engine.scan(*plan.beside.both)
         cells = 1
@@ -74,3 +78,7 @@ class Loading:
         loaded += tables
         self._memory.load_all(tables)
         return scanned
+
+
+def _letters(weighted: bool) -> tuple[str, ...]:
+    return ("lo", "hi", "n", "y", "z") if weighted else ("lo", "hi", "n")

@@ -99,7 +99,8 @@ class Membership:
         made = self._keyed()
         group = column(GROUP, self._owner(small))
         for s, support in supports.items():
-            choose(made, *ranged(s, support, group, self._rows(small)))
+            many = small or self._catalog.multiplicity
+            choose(made, *ranged(s, support, group, self._rows(small) if many else None))
         return self._grouped(self._from(made, small))
 
     def inside(self, supports: Mapping[int, Support]) -> bool:
@@ -116,7 +117,7 @@ class Membership:
         """The same ranges for the block's own scan: columns of rows, aggregates over them."""
         inner: list[exp.Expr] = [named(column(GROUP, PUBLISHED), "pg")]
         outer: list[exp.Expr] = []
-        rows: exp.Expr = column("m") if self._catalog.multiplicity else number(1)
+        rows = column("m") if self._catalog.multiplicity else None
         for s, support in supports.items():
             where = weight = None
             if support.where is not None:
@@ -346,19 +347,22 @@ class Support:
 COLUMNS = (("lo", "min"), ("hi", "max"), ("n", "sum"), ("y", "sum"), ("z", "sum"))
 
 
-def ranged(s: int, support: Support, group: exp.Expr, rows: exp.Expr) -> list[exp.Expr]:
+def ranged(s: int, support: Support, group: exp.Expr, rows: exp.Expr | None) -> list[exp.Expr]:
     """``lo hi n`` of a support and, where rows weigh differently, the sums of |w| and w^2.
 
-    Their ratio (sum |w|)^2 / sum w^2 is the number of rows that the sum is really about.
+    Their ratio (sum |w|)^2 / sum w^2 is the number of rows that the sum is really about.  ``rows``
+    is how many each stands for; None is one.
     """
     found: list[exp.Expr] = []
     parts: list[tuple[str, exp.Expr]] = [
         ("lo", exp.Min(this=group)),
         ("hi", exp.Max(this=group)),
-        ("n", exp.Sum(this=rows)),
+        ("n", exp.Count(this=exp.Star(), big_int=True) if rows is None else exp.Sum(this=rows)),
     ]
     if support.weight is not None:
-        heavy = exp.Mul(this=wrapped(support.weight), expression=rows)
+        heavy = wrapped(support.weight)
+        if rows is not None:
+            heavy = exp.Mul(this=heavy, expression=rows)
         parts.append(("y", exp.Sum(this=heavy)))
         parts.append(("z", exp.Sum(this=exp.Mul(this=wrapped(support.weight), expression=heavy))))
     for letter, node in parts:
