@@ -21,6 +21,12 @@ class UnknownName(ProgrammingError):  # noqa: N818 - says what is unknown
     sqlstate = "42P01"
 
 
+class UnknownColumn(UnknownName):
+    """A column that is not there, or that several tables have."""
+
+    sqlstate = "42703"
+
+
 @dataclass(frozen=True)
 class Sensitive:
     """A sensitive column as planning sees it."""
@@ -82,5 +88,6 @@ def placed(problem: ProgrammingError, text: str, catalog: Catalog) -> Error:
         hint = f"the published table is {catalog.table}, with the columns {columns}"
         if catalog.tables:
             hint += f"; public tables are {', '.join(catalog.tables)}"
-        return UnknownName(problem.reason.rstrip("!"), hint=hint, place=place)
+        kind = UnknownName if "Table" in problem.reason else UnknownColumn
+        return kind(problem.reason.rstrip("!"), hint=hint, place=place)
     return ProgrammingError(problem.reason, hint=problem.hint, place=place)

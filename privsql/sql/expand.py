@@ -33,7 +33,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Error, TooLargeError
-from privsql.sql.catalog import Catalog, UnknownName
+from privsql.sql.catalog import Catalog, UnknownColumn
 from privsql.sql.parse import statements
 from privsql.sql.refusing import VOLATILE
 from privsql.sql.scan import MULTIPLICITY, WEIGHT
@@ -184,7 +184,7 @@ def _columns(node: exp.Expr, select: exp.Select, text: str, catalog: Catalog) ->
     for column in node.find_all(exp.Column):
         known = catalog.column(column.name)
         if known is None or (column.table and column.table.casefold() != name):
-            raise UnknownName(
+            raise UnknownColumn(
                 f"there is no column {column.sql('duckdb')!r} here", place=place_of(column, text)
             )
         found.add(known)

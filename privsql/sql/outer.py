@@ -9,7 +9,7 @@ from sqlglot import exp
 from privsql.sql import bars as error_bars
 from privsql.sql.bars import FIELDS, variance_of
 from privsql.sql.calculus import depends
-from privsql.sql.catalog import UnknownName
+from privsql.sql.catalog import UnknownColumn
 from privsql.sql.compiled import (
     Compiled,
     Out,
@@ -169,7 +169,7 @@ class Outer(Showing):
                     )
                 name = self._catalog.public_table(source.name)
                 if name is None:
-                    raise UnknownName(
+                    raise UnknownColumn(
                         f"there is no table {source.name!r}",
                         hint=f"the published table is {self._catalog.table!r}",
                         place=place_of(original, self._text),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from privsql.sql.catalog import PUBLISHED, Catalog, UnknownName
+from privsql.sql.catalog import PUBLISHED, Catalog, UnknownColumn
 from privsql.sql.tree import Unsupported, column, conjuncts, is_aggregate, outermost, sql
 
 # The clauses of a sub-select that only filters or projects.
@@ -58,7 +58,7 @@ class Rows:
         if not found:
             return None
         if len(found) > 1 and name not in self.merged:
-            raise UnknownName(f"column {node.name!r} is ambiguous", hint="name its table as well")
+            raise UnknownColumn(f"column {node.name!r} is ambiguous", hint="name its table as well")
         return found[0].copy()
 
     def all_columns(self, table: str = "") -> Iterator[tuple[str, exp.Expr]]:
@@ -251,7 +251,7 @@ class Sources:
             ours = rows.find(exp.column(name.name))
             theirs = item.columns.get(name.name.casefold())
             if ours is None or theirs is None:
-                raise UnknownName(f"USING names {name.name!r}, which is not in both tables")
+                raise UnknownColumn(f"USING names {name.name!r}, which is not in both tables")
             on.append((ours, theirs[1].copy()))
             merged.add(name.name.casefold())
         if condition := join.args.get("on"):
@@ -296,7 +296,7 @@ class Sources:
                     else None
                 )
                 if name is None:
-                    raise UnknownName(
+                    raise UnknownColumn(
                         f"there is no table {node.name!r}"
                         if node.name
                         else "a table function in FROM",
@@ -360,7 +360,7 @@ def canonical(
             if found is None and alias is not None and depth < 8:
                 return exp.Paren(this=resolve(alias.copy(), depth + 1))
             if found is None:
-                raise UnknownName(f"there is no column {each.sql('duckdb')!r} here")
+                raise UnknownColumn(f"there is no column {each.sql('duckdb')!r} here")
             if isinstance(found, exp.Column):
                 # Keep where the analyst wrote it, for the caret.
                 found.this.meta.update(each.this.meta)

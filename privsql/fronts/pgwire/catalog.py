@@ -1,0 +1,142 @@
+"""The catalog: what PostgreSQL's clients ask about tables, types and settings.
+
+It is answered from an in-memory DuckDB of its own, whose relations have PostgreSQL's shapes.
+No published row is in it, nor anything that the manifest does not tell.  The database is made
+once for a set of releases and shared by all connections that see the same set; who asks is
+told to it before every statement.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from privsql.engines import databases
+from privsql.engines.calls import Calls, Cursor
+from privsql.errors import ProgrammingError
+from privsql.fronts.pgwire.catalog_filling import filled, variable
+from privsql.fronts.pgwire.catalog_rows import Release
+from privsql.release.manifest import Manifest
+
+# Databases that are kept for the next connection.
+KEPT = 8
+MOST = databases.Most(rows=1_000_000, cells=10_000_000, bytes=256 << 20)
+
+_shared: OrderedDict[str, Calls] = OrderedDict()
+_seen: OrderedDict[tuple[tuple[str, int], ...], tuple[dict[str, Manifest], Calls]] = OrderedDict()
+_lock = threading.Lock()
+
+
+class Catalog:
+    """Answers commands of the kinds ``catalog`` and ``constant``.
+
+    ``releases`` are manifests, or whatever has one, by the name of their table.
+    """
+
+    def __init__(
+        self,
+        releases: Mapping[str, Release],
+        database: str,
+        user: str,
+        *,
+        pid: int = 0,
+    ) -> None:
+        self._releases = dict(releases)
+        self._database, self._user, self._pid = database, user, pid
+        self._calls = _calls(self._releases)
+
+    def describe(self, text: str, types: Sequence[str] = ()) -> list[tuple[str, str]]:
+        """Names and types of the columns of one SELECT, which is not run.
+
+        ``types`` are DuckDB's, of the parameters; those that are missing are text.
+        """
+
+        def work(cursor: Cursor) -> list[tuple[str, str]]:
+            statement = self._prepared(cursor, text, {})
+            values = {name: _absent(name, types) for name in statement.named_parameters}
+            relation = cursor.sql(statement, params=values)
+            kinds = [_shown(str(kind)) for kind in relation.types]
+            return list(zip(relation.columns, kinds, strict=True))
+
+        return self._calls.run(work)
+
+    def run(
+        self,
+        text: str,
+        parameters: Sequence[Any] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> pa.Table:
+        """Run one SELECT; ``settings`` are those that the connection has changed."""
+
+        def work(cursor: Cursor) -> pa.Table:
+            statement = self._prepared(cursor, text, settings or {})
+            values = {
+                name: parameters[int(name) - 1]
+                for name in statement.named_parameters
+                if name.isdigit() and 0 < int(name) <= len(parameters)
+            }
+            if len(values) != len(statement.named_parameters):
+                raise ProgrammingError(
+                    f"the statement takes {len(statement.named_parameters)} parameters;"
+                    f" {len(parameters)} were given"
+                )
+            return databases.fetched(text, values, MOST)(cursor)
+
+        return self._calls.run(work)
+
+    def interrupt(self) -> None:
+        """End what is under way on this database, whoever asked for it: others ask again."""
+        self._calls.interrupt()
+
+    def _prepared(self, cursor: Cursor, text: str, settings: Mapping[str, str]) -> duckdb.Statement:
+        cursor.execute(variable(self._user, self._database, self._pid, settings))
+        statements = cursor.extract_statements(text)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise ProgrammingError("only one SELECT at a time can be run here")
+        return statements[0]
+
+
+def _shown(kind: str) -> str:
+    """DuckDB's type; numbers of objects are the only UINTEGER here, and are called ``OID``."""
+    return kind.replace("UINTEGER", "OID") if kind.removesuffix("[]") == "UINTEGER" else kind
+
+
+def _absent(name: str, types: Sequence[str]) -> duckdb.Value:
+    at = int(name) - 1 if name.isdigit() else len(types)
+    kind = types[at] if at < len(types) else "VARCHAR"
+    return duckdb.Value(None, duckdb.sqltype("UINTEGER" if kind == "OID" else kind))
+
+
+def _calls(releases: Mapping[str, Release]) -> Calls:
+    """The database of a set of releases, made if there is none.
+
+    Manifests that were seen before are recognised as the same objects, because writing them
+    out for every statement would cost more than most statements.
+    """
+    manifests = {name: _manifest(releases[name]) for name in sorted(releases)}
+    seen = tuple((name, id(each)) for name, each in manifests.items())
+    with _lock:
+        if seen in _seen:
+            return _seen[seen][1]
+        key = "\0".join(f"{name}\0{each.to_json()}" for name, each in manifests.items())
+        found = _shared.get(key)
+        if found is None:
+            found = _shared[key] = Calls(filled(manifests))
+        _shared.move_to_end(key)
+        # With the manifests, so that no other object can be given their numbers.
+        _seen[seen] = manifests, found
+        # Whoever still uses a database that is forgotten here keeps it open.
+        while len(_shared) > KEPT:
+            _shared.popitem(last=False)
+        while len(_seen) > KEPT:
+            _seen.popitem(last=False)
+        return found
+
+
+def _manifest(release: Release) -> Manifest:
+    return release if isinstance(release, Manifest) else release.manifest

@@ -1,0 +1,206 @@
+"""The bytes of one connection: messages come in, answers go out, and both sides are bounded.
+
+What a client sends faster than it is read stays in the network, and so does what it does not
+read: at most ``HIGH`` bytes wait here, or one message of the largest size that is allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+from privsql.fronts.pgwire.errors import ProtocolError
+
+HIGH = 1 << 18
+LOW = 1 << 16
+_HEAD = struct.Struct("!BI")
+
+
+class Closed(Exception):  # noqa: N818 - an end, not an error
+    """The other side has gone."""
+
+
+class Channel(asyncio.Protocol):
+    """One connection's bytes; ``most`` is the longest message that it takes."""
+
+    def __init__(self, begun: Callable[[Channel], None], most: int) -> None:
+        self.most = most
+        self.gone = False
+        self.lost: Callable[[], None] | None = None
+        self._begun = begun
+        self._transport: asyncio.Transport | None = None
+        self._data = bytearray()
+        self._at = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._full = False
+        self._held = False  # reading is paused
+        self._out: list[bytes] = []
+        self._size = 0
+
+    # -- asyncio -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client, or the same one with TLS."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101
+        transport.set_write_buffer_limits(HIGH, LOW)
+        first, self._transport = self._transport is None, transport
+        if first:
+            self._begun(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes."""
+        self._data += data
+        if len(self._data) - self._at > HIGH and not self._held and self._transport is not None:
+            self._held = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        """The client says no more: nobody waits for answers."""
+        self.gone = True
+        self._wake()
+        return False
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Nobody is there any more."""
+        self.gone = True
+        self._wake()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        if self.lost is not None:
+            self.lost()
+
+    def pause_writing(self) -> None:
+        """The client reads slowly."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._full = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    # -- in ------------------------------------------------------------------------------
+
+    async def first(self, longest: int) -> tuple[int, bytes]:
+        """A message without a kind: its first number and the rest."""
+        while len(self._data) - self._at < 8:
+            await self._more()
+        size, code = struct.unpack_from("!Ii", self._data, self._at)
+        if not 8 <= size <= longest:
+            raise ProtocolError("the first message has a length that none can have")
+        while len(self._data) - self._at < size:
+            await self._more()
+        return code, self._take(8, size)
+
+    async def message(self) -> tuple[int, bytes]:
+        """The next message: its kind and its body."""
+        while len(self._data) - self._at < 5:
+            await self._more()
+        kind, size = _HEAD.unpack_from(self._data, self._at)
+        if size < 4 or size > self.most:
+            raise ProtocolError(
+                "a message has a length that none may have",
+                hint=f"messages may have up to {self.most} bytes",
+            )
+        while len(self._data) - self._at < size + 1:
+            await self._more()
+        return kind, self._take(5, size + 1)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are bytes that were not read yet."""
+        return len(self._data) > self._at
+
+    def _take(self, head: int, size: int) -> bytes:
+        start = self._at
+        found = bytes(memoryview(self._data)[start + head : start + size])
+        self._at += size
+        if self._at == len(self._data):
+            self._data.clear()
+            self._at = 0
+        elif self._at > HIGH:
+            del self._data[: self._at]
+            self._at = 0
+        return found
+
+    async def _more(self) -> None:
+        if self.gone or self._transport is None:
+            raise Closed
+        if self._at:
+            del self._data[: self._at]
+            self._at = 0
+        if self._held:
+            self._held = False
+            self._transport.resume_reading()
+        size = len(self._data)
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        if len(self._data) == size and self.gone:
+            raise Closed
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # -- out -----------------------------------------------------------------------------
+
+    def say(self, data: bytes) -> None:
+        """Keep what is to be sent; many small messages go out together."""
+        self._out.append(data)
+        self._size += len(data)
+
+    def flush(self) -> None:
+        """Send what was kept."""
+        if self._out and self._transport is not None and not self.gone:
+            self._transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
+        self._out.clear()
+        self._size = 0
+
+    async def drain(self) -> None:
+        """Send, and wait until the client has read most of it."""
+        self.flush()
+        if self._full and not self.gone:
+            self._drained = asyncio.get_running_loop().create_future()
+            try:
+                await self._drained
+            finally:
+                self._drained = None
+        if self.gone:
+            raise Closed
+
+    @property
+    def kept(self) -> int:
+        """Bytes that were said and not sent."""
+        return self._size
+
+    # -- the connection ------------------------------------------------------------------
+
+    def over(self, transport: asyncio.Transport) -> None:
+        """Go on over TLS."""
+        self._transport = transport
+        transport.set_write_buffer_limits(HIGH, LOW)
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """What carries the bytes."""
+        if self._transport is None:
+            raise Closed
+        return self._transport
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.gone = True
+        if self._transport is not None:
+            self._transport.abort()

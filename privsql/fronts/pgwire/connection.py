@@ -1,0 +1,388 @@
+"""One client: messages in, messages out, in the order that the protocol asks for.
+
+    Query                       read ── execute ── rows ── ReadyForQuery
+    Parse Bind Describe Execute  the same in steps; after an error all is skipped until Sync
+
+The description of a portal waits for the next message: where it is Execute the rows tell what they
+are, and nothing is planned twice.  Where it is not, the statement is described and never run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+from privsql.errors import Error, InternalError, Notice
+from privsql.fronts.pgwire import codec, sending
+from privsql.fronts.pgwire.arguments import argument
+from privsql.fronts.pgwire.channel import HIGH, Channel, Closed
+from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply
+from privsql.fronts.pgwire.desk import Answer
+from privsql.fronts.pgwire.dialogue import Dialogue
+from privsql.fronts.pgwire.errors import (
+    BindError,
+    ChangedError,
+    ProtocolError,
+    error_fields,
+    notice_fields,
+)
+from privsql.fronts.pgwire.types import Kind, kind_of, kind_of_oid
+from privsql.sql.parse import SyntaxMistake
+from privsql.sql.postgres import Command
+
+# Rows that are encoded in the event loop; more of them would keep others waiting.
+FEW = 1000
+# Rows whose bytes are kept with the answer.
+SMALL = 100
+# Notices of one answer that are sent.
+MOST_NOTICES = 50
+log = logging.getLogger("privsql.pgwire")
+
+
+class Connection:
+    """The dialogue with a client who has logged in."""
+
+    def __init__(self, channel: Channel, dialogue: Dialogue, moved: Callable[[str], None]) -> None:
+        self._channel, self._dialogue = channel, dialogue
+        self._moved = moved  # told "idle", "busy" or "sending", for limits of time
+        self._skipping = False
+        self._pending: Portal | None = None  # described when the next message is known
+        self._about = Prepared(None)  # the statement that an error is in
+
+    async def serve(self) -> None:
+        """Answer until the client leaves."""
+        self._ready()
+        while True:
+            if not self._channel.waiting:
+                self._channel.flush()
+                self._moved("idle")
+            kind, body = await self._channel.message()
+            self._moved("busy")
+            if kind == _TERMINATE:
+                return
+            await self._message(kind, body)
+
+    async def _message(self, kind: int, body: bytes) -> None:
+        if kind == _QUERY:
+            self._pending, self._skipping = None, False
+            await self._query(body)
+            return
+        if self._skipping and kind != _SYNC:
+            return
+        step = _STEPS.get(kind)
+        if step is None:
+            raise ProtocolError("there is no message of this kind")
+        try:
+            if self._pending is not None and kind != _EXECUTE:
+                await self._describe_pending()
+            await step(self, body)
+        except (ProtocolError, Closed):
+            raise
+        except Error as problem:
+            self._failed(problem, self._about.text, self._about.command)
+            self._skipping = kind != _SYNC
+        except Exception as problem:  # a bug of ours must not end the server
+            self._failed(_bug(problem))
+            self._skipping = kind != _SYNC
+        if kind == _SYNC:
+            self._ready()
+
+    # -- simple --------------------------------------------------------------------------
+
+    async def _query(self, body: bytes) -> None:
+        text = codec.one_text(body)
+        command: Command | None = None
+        try:
+            for command in await self._dialogue.read(text):
+                if command.kind == "empty":
+                    self._channel.say(codec.EMPTY_QUERY)
+                    continue
+                await self._simple(command)
+        except (ProtocolError, Closed):
+            raise
+        except Error as problem:
+            self._failed(problem, text, command)
+        except Exception as problem:
+            self._failed(_bug(problem))
+        self._dialogue.sync()
+        self._ready()
+
+    async def _simple(self, command: Command) -> None:
+        reply = await self._dialogue.execute(command)
+        portal = Portal("", Prepared(command))
+        if command.kind == "fetch":
+            portal.formats = self._dialogue.portal(command.name).formats
+        if reply.answer is not None and reply.copy is None:
+            kinds = [kind_of(kind) for _, kind in reply.answer.columns]
+            self._say_columns(reply.answer, kinds, portal)
+            await self._rows(reply, kinds, portal, 0)
+        else:
+            await self._rest(reply)
+
+    # -- extended ------------------------------------------------------------------------
+
+    async def _parse(self, body: bytes) -> None:
+        asked = codec.parse(body)
+        self._about = Prepared(None, text=asked.text)
+        commands = list(await self._dialogue.read(asked.text))
+        if len(commands) > 1:
+            raise SyntaxMistake("cannot insert multiple commands into a prepared statement")
+        command = None if commands[0].kind == "empty" else commands[0]
+        if command is not None:
+            self._dialogue.check(command)
+        given: dict[int, Kind] = {}
+        for number, oid in enumerate(asked.oids, 1):
+            kind = kind_of_oid(oid)
+            if kind is not None and kind.name != "unknown":
+                given[number] = kind
+        if not asked.name:
+            self._dialogue.statements.pop("", None)
+        self._dialogue.prepare(asked.name, Prepared(command, given, asked.text))
+        self._channel.say(codec.PARSE_COMPLETE)
+
+    async def _bind(self, body: bytes) -> None:
+        asked = codec.bind(body)
+        prepared = self._about = self._dialogue.statement(asked.statement)
+        self._dialogue.check(prepared.command)
+        wanted = 0 if prepared.command is None else prepared.command.parameters
+        wanted = max(wanted, max(prepared.given, default=0))
+        if len(asked.values) != wanted:
+            raise BindError(
+                f"bind message supplies {len(asked.values)} parameters,"
+                f' but prepared statement "{asked.statement}" requires {wanted}'
+            )
+        await self._dialogue.types(prepared)
+        formats = sending.formats_of(asked.formats, wanted)
+        values = [
+            argument(data, kind, bool(form), number)
+            for number, (data, kind, form) in enumerate(
+                zip(asked.values, prepared.kinds or (), formats, strict=True), 1
+            )
+        ]
+        if not asked.portal:
+            self._dialogue.portals.pop("", None)
+        self._dialogue.open(Portal(asked.portal, prepared, values, asked.results))
+        self._channel.say(codec.BIND_COMPLETE)
+
+    async def _describe(self, body: bytes) -> None:
+        kind, name = codec.named(body)
+        if kind == "P":
+            self._pending = self._dialogue.portal(name)
+            return
+        prepared = self._about = self._dialogue.statement(name)
+        self._dialogue.check(prepared.command)
+        await self._dialogue.types(prepared)
+        columns = await self._dialogue.columns(prepared)
+        self._channel.say(codec.parameter_description([k.oid for k in prepared.kinds or ()]))
+        self._say_described(columns, ())
+
+    async def _describe_pending(self) -> None:
+        portal, self._pending = self._pending, None
+        if portal is not None:
+            self._about = portal.prepared
+            self._dialogue.check(portal.prepared.command)
+            columns = await self._dialogue.columns(portal.prepared)
+            self._say_described(columns, portal.formats)
+
+    def _say_described(
+        self, columns: Sequence[tuple[str, str]] | None, formats: Sequence[int]
+    ) -> None:
+        if columns is None:
+            self._channel.say(codec.NO_DATA)
+            return
+        kinds = [kind_of(kind) for _, kind in columns]
+        forms = _formats(formats, len(kinds))
+        self._channel.say(sending.described([name for name, _ in columns], kinds, forms))
+
+    async def _execute(self, body: bytes) -> None:
+        name, most = codec.execute(body)
+        portal = self._dialogue.portal(name)
+        if self._pending is not None and self._pending is not portal:
+            await self._describe_pending()
+        tell, self._pending = self._pending is portal, None
+        self._about = portal.prepared
+        command = portal.prepared.command
+        if command is None:
+            self._channel.say((codec.NO_DATA if tell else b"") + codec.EMPTY_QUERY)
+            return
+        if portal.reply is None:
+            portal.reply = await self._dialogue.execute(
+                command, portal.arguments, portal.prepared.types
+            )
+        reply = portal.reply
+        if command.kind == "fetch" and not portal.formats:
+            portal.formats = self._dialogue.portal(command.name).formats
+        if reply.answer is None or reply.copy is not None:
+            if tell:
+                self._channel.say(codec.NO_DATA)
+            await self._rest(reply)
+            return
+        kinds = self._settled(portal, reply.answer)
+        if tell:
+            self._say_columns(reply.answer, kinds, portal)
+        await self._rows(reply, kinds, portal, most)
+
+    @staticmethod
+    def _settled(portal: Portal, answer: Answer) -> list[Kind]:
+        """The types that rows are sent as: those that the client was told of."""
+        kinds = [kind_of(kind) for _, kind in answer.columns]
+        if portal.prepared.described is None:
+            return kinds
+        told = [kind_of(kind) for _, kind in portal.prepared.described[1]]
+        if [kind.oid for kind in told] != [kind.oid for kind in kinds]:
+            raise ChangedError(
+                "cached plan must not change result type",
+                hint="the release was published again: prepare the statement anew",
+            )
+        return told
+
+    async def _close(self, body: bytes) -> None:
+        kind, name = codec.named(body)
+        where: dict[str, Any] = self._dialogue.statements if kind == "S" else self._dialogue.portals
+        where.pop(name, None)
+        self._channel.say(codec.CLOSE_COMPLETE)
+
+    async def _flush(self, _: bytes) -> None:
+        await self._channel.drain()
+
+    async def _sync(self, _: bytes) -> None:
+        self._skipping = False
+        self._dialogue.sync()
+
+    async def _ignore(self, _: bytes) -> None:
+        """Copy messages of a client that has not heard yet that its COPY failed."""
+
+    # -- out -----------------------------------------------------------------------------
+
+    def _ready(self) -> None:
+        for name, value in self._dialogue.run_time.news():
+            self._channel.say(codec.parameter_status(name, value))
+        self._channel.say(codec.READY[self._dialogue.status])
+
+    def _say_columns(self, answer: Answer, kinds: Sequence[Kind], portal: Portal) -> None:
+        names = [name for name, _ in answer.columns]
+        forms = _formats(portal.formats, len(kinds))
+        self._channel.say(sending.described(names, kinds, forms))
+
+    def _notices(self, notices: Sequence[Notice]) -> None:
+        for notice in notices[:MOST_NOTICES]:
+            self._channel.say(codec.fields(b"N", notice_fields(notice)))
+
+    async def _rows(self, reply: Reply, kinds: Sequence[Kind], portal: Portal, most: int) -> None:
+        """Send rows of an answer, ``most`` of them where that is not 0."""
+        answer = reply.answer
+        if answer is None:
+            return
+        if not portal.said:
+            self._notices(answer.notices)
+            portal.said = True
+        start, total = portal.position, answer.table.num_rows
+        stop = min(total, start + most) if most else total
+        portal.position = stop
+        table = answer.table.slice(start, stop - start)
+        forms = _formats(portal.formats, len(kinds))
+        zone = self._dialogue.run_time.zone
+        key = (start, stop, tuple(forms), tuple(kind.oid for kind in kinds), zone)
+        if key in answer.encoded:
+            self._channel.say(answer.encoded[key])
+        elif start == 0 and stop == total <= SMALL:
+            made = answer.encoded[key] = b"".join(sending.rows(table, kinds, forms, zone))
+            self._channel.say(made)
+        else:
+            await self._send(sending.rows(table, kinds, forms, zone), stop - start)
+        if most and stop - start == most:
+            self._channel.say(codec.SUSPENDED)
+            return
+        bare = reply.tag in ("SHOW", "EXPLAIN")
+        self._channel.say(codec.complete(reply.tag if bare else f"{reply.tag} {stop - start}"))
+
+    async def _rest(self, reply: Reply) -> None:
+        """Send what is no rows: a copy, or that it is done."""
+        if reply.warning is not None:
+            self._channel.say(codec.fields(b"N", reply.warning))
+        if reply.answer is None or reply.copy is None:
+            self._channel.say(codec.complete(reply.tag))
+            return
+        answer, copy = reply.answer, reply.copy
+        self._notices(answer.notices)
+        kinds = [kind_of(kind) for _, kind in answer.columns]
+        self._channel.say(codec.copy_out(len(kinds), copy.binary))
+        self._channel.say(copy.begin([name for name, _ in answer.columns]))
+        zone, total = self._dialogue.run_time.zone, answer.table.num_rows
+        await self._send(copy.rows(answer.table, kinds, zone), total)
+        self._channel.say(copy.end() + codec.COPY_DONE + codec.complete(f"COPY {total}"))
+
+    async def _send(self, parts: Any, count: int) -> None:
+        """Encode and send piece by piece; the next is made when the client has read enough."""
+        if count <= FEW:
+            for part in parts:
+                self._channel.say(part)
+            if self._channel.kept > HIGH:
+                await self._drain()
+            return
+        loop, pool = asyncio.get_running_loop(), self._dialogue.desk.reading
+        while part := await loop.run_in_executor(pool, lambda: list(islice(parts, 1))):
+            self._channel.say(part[0])
+            await self._drain()
+
+    async def _drain(self) -> None:
+        self._moved("sending")
+        await self._channel.drain()
+        self._moved("busy")
+
+    def _failed(
+        self, problem: Error, text: str | None = None, command: Command | None = None
+    ) -> None:
+        self._pending = None
+        self._dialogue.failed()
+        position = None
+        if problem.place is not None:
+            position = _position(problem, text, command)
+        self._channel.say(codec.fields(b"E", error_fields(problem, position)))
+
+
+def _position(problem: Error, text: str | None, command: Command | None) -> int | None:
+    """Where in the client's own text an error is, counted from 1."""
+    place = problem.place
+    if place is None:
+        return None
+    if command is not None:
+        found = command.placed(place)
+        if found is not None:
+            return command.start + found + 1
+    return place.start + 1 if text is None or place.text == text else None
+
+
+def _bug(problem: Exception) -> Error:
+    log.error("a statement failed with a %s", type(problem).__name__, exc_info=problem)
+    return InternalError(
+        f"the statement failed with a {type(problem).__name__}",
+        hint="please report the statement as a bug",
+    )
+
+
+def _formats(given: Sequence[int], count: int) -> list[int]:
+    made = sending.formats_of(given, count)
+    if len(made) != count:
+        raise BindError(
+            f"bind message has {len(made)} result formats but query has {count} columns"
+        )
+    return made
+
+
+_QUERY, _SYNC, _EXECUTE, _TERMINATE = ord("Q"), ord("S"), ord("E"), ord("X")
+_STEPS: dict[int, Any] = {
+    ord("P"): Connection._parse,
+    ord("B"): Connection._bind,
+    ord("D"): Connection._describe,
+    _EXECUTE: Connection._execute,
+    ord("C"): Connection._close,
+    ord("H"): Connection._flush,
+    _SYNC: Connection._sync,
+    ord("d"): Connection._ignore,
+    ord("c"): Connection._ignore,
+    ord("f"): Connection._ignore,
+}

@@ -1,0 +1,99 @@
+"""Prepared statements, portals and replies, and how a cursor moves over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from privsql.fronts.pgwire.desk import Answer, Column
+from privsql.fronts.pgwire.errors import UnknownCursorError
+from privsql.fronts.pgwire.parameters import RunTime
+from privsql.fronts.pgwire.sending import Copy
+from privsql.fronts.pgwire.types import Kind
+from privsql.sql.postgres import Command
+
+
+@dataclass(eq=False)
+class Prepared:
+    """A statement that was read; what it takes and gives is settled when somebody asks."""
+
+    command: Command | None  # None where there is nothing in it
+    given: Mapping[int, Kind] = field(default_factory=dict)  # types that the client settled
+    text: str = ""  # all that was sent, in which places are told
+    kinds: list[Kind] | None = None
+    types: Sequence[str] = ()
+    described: tuple[Hashable, tuple[Column, ...]] | None = None
+
+
+@dataclass(eq=False)
+class Portal:
+    """A statement with its values, and how far its rows were sent."""
+
+    name: str
+    prepared: Prepared
+    arguments: Sequence[Any] = ()
+    formats: Sequence[int] = ()
+    hold: bool = False
+    answer: Answer | None = None
+    reply: Reply | None = None  # what is left of an execution that was suspended
+    position: int = 0  # rows that are behind
+    done: bool = False
+    said: bool = False  # the notices were sent
+
+    @property
+    def answer_columns(self) -> tuple[Column, ...]:
+        """The columns of a cursor."""
+        if self.answer is None:
+            raise UnknownCursorError(f'cursor "{self.name}" has not begun')
+        return self.answer.columns
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is said to a command: rows, a copy of rows, or only that it is done."""
+
+    tag: str
+    answer: Answer | None = None
+    copy: Copy | None = None
+    warning: dict[str, str] | None = None
+
+
+def shown(run_time: RunTime, name: str) -> Answer:
+    """What SHOW answers: one parameter, or all of them."""
+    if name != "all":
+        value = pa.array([run_time.show(name)], pa.string())
+        return Answer(((name, "VARCHAR"),), pa.table([value], names=[name]))
+    values = run_time.all()
+    parts = ([v[0] for v in values], [v[1] for v in values], ["" for _ in values])
+    names = ["name", "setting", "description"]
+    table = pa.table([pa.array(part, pa.string()) for part in parts], names=names)
+    return Answer(tuple((each, "VARCHAR") for each in names), table)
+
+
+def moved(at: int, rows: int, direction: str, count: int | None) -> tuple[list[int], int]:
+    """The rows that a FETCH gives and where the cursor is then.
+
+    Rows are numbered from 1; 0 is before the first and rows + 1 is after the last.
+
+    >>> moved(0, 3, "forward", 2), moved(3, 3, "backward", None), moved(0, 3, "absolute", -1)
+    (([0, 1], 2), ([1, 0], 0), ([2], 3))
+    """
+    if direction in ("absolute", "relative"):
+        step = count or 0
+        wanted = at + step if direction == "relative" else step
+        if direction == "absolute" and step < 0:
+            wanted = rows + 1 + step
+        wanted = max(0, min(rows + 1, wanted))
+        return ([wanted - 1] if 1 <= wanted <= rows else []), wanted
+    if count is not None and count < 0:
+        direction, count = ("backward" if direction == "forward" else "forward"), -count
+    if count == 0:
+        return ([at - 1] if 1 <= at <= rows else []), at
+    if direction == "forward":
+        stop = rows + 1 if count is None else min(rows + 1, at + count)
+        return list(range(at, min(stop, rows))), stop
+    stop = 0 if count is None else max(0, at - count)
+    return [row - 1 for row in range(at - 1, max(stop, 1) - 1, -1)], stop

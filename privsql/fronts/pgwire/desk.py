@@ -1,0 +1,321 @@
+"""Where statements are worked on: threads, sessions, catalogs, and what may be remembered.
+
+Nothing here runs in the event loop's own thread.  A statement waits for a free thread, takes a
+session of its release, and can be canceled at every point of that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from privsql.answer.columns import arrays, columns
+from privsql.answer.outcome import Outcome, ResultColumn
+from privsql.engines import CanceledError, Watch, watching
+from privsql.errors import Notice, NotSupportedError, Place
+from privsql.fronts.pgwire.catalog import Catalog
+from privsql.fronts.pgwire.errors import UnknownTableError
+from privsql.fronts.pgwire.house import House, Lease, Version
+from privsql.fronts.pgwire.parameters import RunTime
+from privsql.policy.limits import Limits
+from privsql.sql.postgres import Command, read
+from privsql.sql.unbound import settled_types
+
+READ = 512  # texts whose commands are remembered
+SHORT = 20_000  # characters of those
+SMALL = 32_000  # bytes of an answer that is kept to be sent again
+CATALOG_SECONDS = 30.0
+
+Column = tuple[str, str]  # its name and DuckDB's type
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows, and what has to be said about them.
+
+    ``encoded`` keeps what few rows became on the wire: a dashboard asks the same again and again.
+    """
+
+    columns: tuple[Column, ...]
+    table: pa.Table
+    notices: tuple[Notice, ...] = ()
+    encoded: dict[Hashable, bytes] = field(default_factory=dict)
+
+
+class Job:
+    """One statement under way, for whoever wants to end it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._end: Callable[[], None] | None = None
+        self.canceled = False
+
+    def cancel(self) -> None:
+        """End it, now or as soon as it begins."""
+        with self._lock:
+            self.canceled = True
+            if self._end is not None:
+                self._end()
+
+    def works(self, end: Callable[[], None] | None) -> None:
+        """From now on this ends it."""
+        with self._lock:
+            self._end = end
+            if self.canceled and end is not None:
+                raise CanceledError("the statement was canceled")
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks, and about what: fixed for a connection."""
+
+    user: str
+    database: str
+    may: Callable[[str], bool]
+    process: int = 0
+
+
+class Desk:
+    """What all connections of a server share."""
+
+    def __init__(self, house: House, *, workers: int = 4, limits: Limits | None = None) -> None:
+        self.house = house
+        self.limits = limits or Limits()
+        self.asking = ThreadPoolExecutor(workers, thread_name_prefix="privsql ask")
+        # Apart, so that long statements do not keep others from being read and sent.
+        self.reading = ThreadPoolExecutor(2, thread_name_prefix="privsql read")
+        self._lock = threading.Lock()
+        self._commands: OrderedDict[tuple[tuple[int, ...], str], tuple[Command, ...]] = (
+            OrderedDict()
+        )
+
+        self._answers: OrderedDict[Hashable, tuple[Outcome, Answer]] = OrderedDict()
+
+    # -- text ----------------------------------------------------------------------------
+
+    def state(self, asker: Asker) -> tuple[int, ...]:
+        """The versions that somebody sees: what is remembered of them is theirs."""
+        return tuple(version.number for version in self.house.versions(asker.may).values())
+
+    def known(self, asker: Asker, text: str) -> tuple[Command, ...] | None:
+        """The commands of a text that was read before."""
+        key = (self.state(asker), text)
+        with self._lock:
+            found = self._commands.get(key)
+            if found is not None:
+                self._commands.move_to_end(key)
+            return found
+
+    def read(self, asker: Asker, text: str) -> tuple[Command, ...]:
+        """The commands of a text."""
+        key, most = (self.state(asker), text), self.limits.characters
+        versions = self.house.versions(asker.may).values()
+        known = {version.name.lower(): version.columns for version in versions}
+        watch = Watch(self.limits.seconds)
+        found = tuple(watch.breakable(lambda: read(text, known, characters=most)))
+        if len(text) <= SHORT:
+            with self._lock:
+                self._commands[key] = found
+                if len(self._commands) > READ:
+                    self._commands.popitem(last=False)
+        return found
+
+    # -- statements ----------------------------------------------------------------------
+
+    def types(self, asker: Asker, command: Command, given: Mapping[int, str]) -> list[str]:
+        """DuckDB's types of the parameters of a command."""
+        if command.kind != "query":
+            found = settled_types(command.text, given) if command.text else []
+            # There, an UINTEGER is the number of an object; drivers look at the difference.
+            found = [kind.replace("UINTEGER", "OID") for kind in found]
+        else:
+            with self.house.lease(self._version(asker, command), asker.user) as lease:
+                found = lease.session.parameter_types(command.text, given)
+        missing = max(0, command.parameters - len(found))
+        return [*found, *["VARCHAR"] * missing]
+
+    def describe(
+        self, asker: Asker, command: Command, types: Sequence[str], run_time: RunTime
+    ) -> tuple[Column, ...]:
+        """The columns of a command's rows; it is not run."""
+        if command.kind != "query":
+            made = self._catalog(asker).describe(command.text, _catalog_types(types))
+            return _as_named(command, made)
+        options = run_time.options
+        with self.house.lease(self._version(asker, command), asker.user) as lease:
+            described = lease.session.describe(command.text, types, **options)
+        return _named(command, described, bool(options.get("error_bars")))
+
+    def answer(
+        self,
+        asker: Asker,
+        command: Command,
+        arguments: Sequence[Any],
+        types: Sequence[str],
+        run_time: RunTime,
+        job: Job,
+    ) -> Answer:
+        """Run a command that returns rows."""
+        job.works(_nothing)
+        if command.kind != "query":
+            return self._looked_up(asker, command, arguments, types, run_time, job)
+        version = self._version(asker, command)
+        with self.house.lease(version, asker.user) as lease:
+            return self._asked(lease, command, arguments, run_time.options, job)
+
+    def _looked_up(
+        self,
+        asker: Asker,
+        command: Command,
+        arguments: Sequence[Any],
+        types: Sequence[str],
+        run_time: RunTime,
+        job: Job,
+    ) -> Answer:
+        """What the catalog answers.
+
+        Its database is shared, and whoever cancels ends all that is under way on it; the others
+        ask again, which changes nothing.
+        """
+        catalog = self._catalog(asker)
+        while True:
+            job.works(catalog.interrupt)
+            try:
+                with watching(Watch(CATALOG_SECONDS)):
+                    made = catalog.describe(command.text, _catalog_types(types))
+                    found = catalog.run(command.text, arguments, run_time.changed)
+                return Answer(_as_named(command, made), found)
+            except CanceledError:
+                if job.canceled:
+                    raise
+            finally:
+                job.works(None)
+
+    def instant(
+        self, asker: Asker, command: Command, arguments: Sequence[Any], run_time: RunTime
+    ) -> Answer | None:
+        """An answer that was given before, without a thread; None where there is none."""
+        if command.kind != "query" or not self.house.quick:
+            return None
+        values, options = list(arguments) or None, run_time.options
+        with self.house.idle(self._version(asker, command), asker.user) as session:
+            if session is None or not session.remembers(command.text, values, **options):
+                return None
+            return self._answered(command, session.run(command.text, values, **options))
+
+    def _asked(
+        self,
+        lease: Lease,
+        command: Command,
+        arguments: Sequence[Any],
+        options: Mapping[str, object],
+        job: Job,
+    ) -> Answer:
+        job.works(lease.interrupt)
+        try:
+            outcome = lease.session.run(command.text, list(arguments) or None, **options)
+        finally:
+            job.works(None)
+        return self._answered(command, outcome)
+
+    def _answered(self, command: Command, outcome: Outcome) -> Answer:
+        """An answer for the wire; a session that gives the same one again gets the same one."""
+        key = (id(outcome), command.names)
+        with self._lock:
+            known = self._answers.get(key)
+            if known is not None:
+                self._answers.move_to_end(key)
+                return known[1]
+        made = Answer(
+            _named(command, columns(outcome), outcome.error_bars), _table(outcome), outcome.notices
+        )
+        if made.table.nbytes <= SMALL:
+            with self._lock:
+                # The outcome is kept too: while it is, no other one has its number.
+                self._answers[key] = outcome, made
+                if len(self._answers) > READ:
+                    self._answers.popitem(last=False)
+        return made
+
+    def _version(self, asker: Asker, command: Command) -> Version:
+        """The release that a command is about."""
+        served = {name.lower(): v for name, v in self.house.versions(asker.may).items()}
+        wanted = {name.lower() for name in command.tables}
+        for name in command.tables:
+            if name.lower() not in served:
+                at = command.text.lower().find(name.lower())
+                place = Place(command.text, at, at + len(name)) if at >= 0 else None
+                raise UnknownTableError(
+                    f'relation "{name}" does not exist',
+                    hint="the tables are listed in information_schema.tables",
+                    place=place,
+                )
+        if len(wanted) != 1:
+            raise NotSupportedError(
+                "a statement can be about one release only",
+                hint="ask about each in a statement of its own",
+            )
+        return served[wanted.pop()]
+
+    # -- catalogs ------------------------------------------------------------------------
+
+    def _catalog(self, asker: Asker) -> Catalog:
+        versions = self.house.versions(asker.may)
+        return Catalog(versions, asker.database, asker.user, pid=asker.process)
+
+    def close(self) -> None:
+        """Take no more work; what is under way is waited for."""
+        self.reading.shutdown(wait=False, cancel_futures=True)
+        self.asking.shutdown(wait=True, cancel_futures=True)
+        self.house.close()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _catalog_types(types: Sequence[str]) -> list[str]:
+    return [kind.replace("OID", "UINTEGER") for kind in types]
+
+
+def _as_named(command: Command, described: Sequence[Column]) -> tuple[Column, ...]:
+    names = _names(command, [name for name, _ in described])
+    return tuple((name, kind) for name, (_, kind) in zip(names, described, strict=True))
+
+
+def _names(command: Command, described: Sequence[str]) -> Sequence[str]:
+    names = command.names
+    return described if names is None or len(names) != len(described) else names
+
+
+def _named(command: Command, described: Sequence[ResultColumn], bars: bool) -> tuple[Column, ...]:
+    """PostgreSQL's names for columns; an error bar is called after its estimate."""
+    owners: list[int] = []  # of each column, the one that was asked for
+    skip = 0
+    for at, column in enumerate(described):
+        if skip:
+            skip -= 1
+            owners.append(owners[-1])
+        else:
+            owners.append(at)
+            skip = 4 if bars and column.estimate else 0
+    asked = list(dict.fromkeys(owners))
+    names = dict(zip(asked, _names(command, [described[i].name for i in asked]), strict=True))
+    made: list[Column] = []
+    for at, column in enumerate(described):
+        owner = owners[at]
+        suffix = "" if at == owner else column.name.removeprefix(described[owner].name)
+        made.append((names[owner] + suffix, column.type))
+    return tuple(made)
+
+
+def _table(outcome: Outcome) -> pa.Table:
+    """All columns of an answer; their names may repeat, so they are numbered here."""
+    found = arrays(outcome)
+    return pa.table(found, names=[str(i) for i in range(len(found))])

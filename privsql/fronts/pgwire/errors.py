@@ -1,0 +1,194 @@
+"""What goes wrong on the wire, and every error as the fields of an ErrorResponse.
+
+SQLSTATEs are PostgreSQL's own: drivers decide by them whether to reconnect, to retry or to ask
+for a password.  The stable code of our errors is the DETAIL, because programs that cannot tell a
+personal group from a mistake by SQLSTATE can by that.
+"""
+
+from __future__ import annotations
+
+from privsql.errors import Error, Notice, NotSupportedError, OperationalError, ProgrammingError
+
+
+class ProtocolError(OperationalError):
+    """A message that PostgreSQL's protocol does not have; the connection ends."""
+
+    code = "protocol"
+    sqlstate = "08P01"
+
+
+class BindError(ProgrammingError):
+    """Values or formats that do not fit a statement; the connection goes on."""
+
+    code = "bind"
+    sqlstate = "08P01"
+
+
+class RefusedError(OperationalError):
+    """Nobody may log in like that."""
+
+    code = "authorization"
+    sqlstate = "28000"
+
+
+class PasswordError(RefusedError):
+    """The password is wrong, or there is no such user: the words are the same."""
+
+    code = "password"
+    sqlstate = "28P01"
+
+
+class UnknownDatabaseError(OperationalError):
+    """There is no such database, or not for this user."""
+
+    code = "database"
+    sqlstate = "3D000"
+
+
+class BusyError(OperationalError):
+    """There are as many connections as there may be."""
+
+    code = "connections"
+    sqlstate = "53300"
+
+
+class ShutdownError(OperationalError):
+    """The server stops."""
+
+    code = "shutdown"
+    sqlstate = "57P01"
+
+
+class IdleError(OperationalError):
+    """Nothing was asked for too long."""
+
+    code = "idle"
+    sqlstate = "57P05"
+
+
+class AbortedError(ProgrammingError):
+    """A transaction that has failed answers nothing more."""
+
+    code = "transaction"
+    sqlstate = "25P02"
+
+
+class NoTransactionError(ProgrammingError):
+    """What needs a transaction stands outside of one."""
+
+    code = "transaction"
+    sqlstate = "25P01"
+
+
+class UnknownStatementError(ProgrammingError):
+    """No prepared statement has this name."""
+
+    code = "statement"
+    sqlstate = "26000"
+
+
+class TakenStatementError(ProgrammingError):
+    """A prepared statement of this name exists."""
+
+    code = "statement"
+    sqlstate = "42P05"
+
+
+class UnknownCursorError(ProgrammingError):
+    """No cursor or portal has this name."""
+
+    code = "cursor"
+    sqlstate = "34000"
+
+
+class TakenCursorError(ProgrammingError):
+    """A cursor or portal of this name exists."""
+
+    code = "cursor"
+    sqlstate = "42P03"
+
+
+class UnknownTableError(ProgrammingError):
+    """There is no such table for this user."""
+
+    code = "table"
+    sqlstate = "42P01"
+
+
+class UnknownSettingError(ProgrammingError):
+    """There is no such run-time parameter."""
+
+    code = "setting"
+    sqlstate = "42704"
+
+
+class FixedSettingError(ProgrammingError):
+    """A run-time parameter that nobody can change."""
+
+    code = "setting"
+    sqlstate = "55P02"
+
+
+class BadSettingError(ProgrammingError):
+    """A value that a run-time parameter cannot have."""
+
+    code = "setting"
+    sqlstate = "22023"
+
+
+class TextValueError(ProgrammingError):
+    """The text of a parameter is no value of its type."""
+
+    code = "value"
+    sqlstate = "22P02"
+
+
+class BinaryValueError(ProgrammingError):
+    """The bytes of a parameter are no value of its type."""
+
+    code = "value"
+    sqlstate = "22P03"
+
+
+class ChangedError(NotSupportedError):
+    """The release was published again, and the answer no longer has the columns described."""
+
+    code = "changed"
+
+
+def error_fields(
+    problem: Error, position: int | None = None, severity: str = "ERROR"
+) -> dict[str, str]:
+    """An error as the fields that clients know: severity, SQLSTATE, message, detail, hint, place.
+
+    >>> from privsql.errors import DomainError
+    >>> error_fields(DomainError("no such value", hint="look at the domain"), 7)["C"]
+    '22023'
+    """
+    fields = {
+        "S": severity,
+        "V": severity,
+        "C": problem.sqlstate,
+        "M": problem.reason,
+        "D": f"privsql: {problem.code}",
+    }
+    if problem.hint is not None:
+        fields["H"] = problem.hint
+    if position is not None:
+        fields["P"] = str(position)
+    return fields
+
+
+def notice_fields(notice: Notice) -> dict[str, str]:
+    """A notice as its fields; the code comes first, so that a person and a program see it."""
+    return {
+        "S": "NOTICE",
+        "V": "NOTICE",
+        "C": "00000",
+        "M": f"{notice.text} [{notice.code}]",
+    }
+
+
+def warning_fields(text: str, sqlstate: str) -> dict[str, str]:
+    """A warning, such as PostgreSQL gives for a COMMIT without a BEGIN."""
+    return {"S": "WARNING", "V": "WARNING", "C": sqlstate, "M": text}
