@@ -196,6 +196,11 @@ class _Time(types.Time):
 class _Interval(INTERVAL):
     """A duration."""
 
+    @classmethod
+    def adapt_emulated_to_native(cls, interval: Any, **kw: Any) -> _Interval:
+        """What stands for SQLAlchemy's Interval here."""
+        return cls()
+
     def literal_processor(self, dialect: Any) -> Callable[[Any], str]:
         """In microseconds, which is all that a timedelta knows."""
         return lambda value: f"to_microseconds({value // timedelta(microseconds=1)})"
@@ -237,7 +242,7 @@ _TYPES: dict[str, Callable[[], Type]] = {
     "TIMESTAMP_NS": types.TIMESTAMP,
     "TIMESTAMP WITH TIME ZONE": lambda: types.TIMESTAMP(timezone=True),
     "TIME WITH TIME ZONE": lambda: types.TIME(timezone=True),
-    "INTERVAL": INTERVAL,
+    "INTERVAL": _Interval,
 }
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 
