@@ -73,6 +73,11 @@ def accounted(served: Served | None, policy: Policy) -> bool:
     )
 
 
+def open_to_all(policy: Policy) -> bool:
+    """Whether everything may be answered."""
+    return policy.personal_groups == "allow" and not policy.min_rows
+
+
 class Gate:
     """Judges the blocks of one session's statements."""
 
@@ -109,7 +114,7 @@ class Gate:
     @property
     def off(self) -> bool:
         """Whether everything may be answered."""
-        return self._policy.personal_groups == "allow" and not self._policy.min_rows
+        return open_to_all(self._policy)
 
     def decide(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> Decision:
         """Judge the cells of a block whose scan is loaded; what is admitted is remembered."""
@@ -133,10 +138,10 @@ class Gate:
     def foreseen(self, plan: BlockPlan, behind: Behind | None) -> str:
         """What the policy would say to a block, in words.  Nothing is answered or remembered."""
         policy = self._policy
-        if behind is None:
-            return "no sensitive value is told, so nothing is personal"
         if self.off:
             return "allow: nothing is personal"
+        if behind is None:
+            return "no sensitive value is told, or everybody's, so nothing is personal"
         found = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
         if behind.together is not None:
             # Hidden columns are in the ranges; the states want them from the block's own scan.

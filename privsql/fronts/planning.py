@@ -64,6 +64,7 @@ class Planning:
         *,
         salt: int = 0,
         accounted: bool = False,
+        judged: bool = True,
         listable: bool = False,
     ) -> None:
         self._catalog = catalog
@@ -71,6 +72,7 @@ class Planning:
         self._mirror = mirror
         self._salt = salt
         self._accounted = accounted
+        self._judged = judged
         self._listable = listable
         self._order = secrets.randbits(62)
         self._counter = itertools.count()
@@ -177,6 +179,7 @@ class Planning:
             evaluated=self.evaluated,
             salt=self._salt,
             accounted=self._accounted,
+            judged=self._judged,
         )
 
     def evaluated(self, printed: Printed, tables: Mapping[str, pa.Table]) -> pa.Table:

@@ -29,7 +29,7 @@ from privsql.errors import (
     Place,
     ProgrammingError,
 )
-from privsql.fronts.gate import Decision, Gate, Served, accounted
+from privsql.fronts.gate import Decision, Gate, Served, accounted, open_to_all
 from privsql.fronts.loading import Loading
 from privsql.fronts.logged import logged
 from privsql.fronts.outcomes import outcome_of
@@ -141,6 +141,7 @@ class Session:
             self._mirror,
             salt=salt,
             accounted=accounted(served, manifest.policy),
+            judged=not open_to_all(manifest.policy),
             listable=manifest.policy.rows == "allow",
         )
         self._gate = Gate(

@@ -64,6 +64,7 @@ class PlanWriter:
         evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table] | None = None,
         salt: int = 0,
         accounted: bool = False,
+        judged: bool = True,  # whether it matters who stands behind an answer
     ) -> None:
         self._catalog = catalog
         self._parameters = parameters
@@ -72,7 +73,7 @@ class PlanWriter:
         self._iterative = iterative
         self._strategy = strategy
         self._evaluated = evaluated
-        self._behind = BehindWriter(catalog, parameters, salt, accounted)
+        self._behind = BehindWriter(catalog, parameters, salt, accounted) if judged else None
 
     def _check_unique(self, block: Block) -> None:
         """A join that multiplies published rows correlates them: refuse it.
@@ -193,7 +194,7 @@ class PlanWriter:
     ) -> BlockPlan:
         block, beside = part.leaf.block, None
         watched: dict[int, bool] = {}
-        if informative is not None and block.estimated:
+        if informative is not None and block.estimated and self._behind is not None:
             supports = supports_of(block, informative)
             if supports and Membership(self._catalog, block).inside(supports):
                 watched = {k: each.weight is not None for k, each in supports.items()}
@@ -220,7 +221,7 @@ class PlanWriter:
 
     def behind(self, plan: BlockPlan) -> Behind | None:
         """The scans that tell the personal groups behind each cell, where any is at stake."""
-        return self._behind.behind(plan)
+        return None if self._behind is None else self._behind.behind(plan)
 
     @staticmethod
     def _sensitive(block: Block) -> list[exp.Expr]:

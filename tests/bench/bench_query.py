@@ -135,7 +135,14 @@ def cases() -> Iterator[list[Case]]:
         # A folder that stays saves the minute that the releases take.
         lazy = Lazily(Path(os.environ.get("PRIVSQL_BENCH_FOLDER", name)))
         try:
-            yield [*counts(lazy), *grouped(lazy), *many(lazy), planning(lazy), *peers(lazy)]
+            yield [
+                *counts(lazy),
+                *grouped(lazy),
+                *many(lazy),
+                *personal(lazy),
+                planning(lazy),
+                *peers(lazy),
+            ]
         finally:
             lazy.close()
 
@@ -158,7 +165,11 @@ class Lazily:
 
     def session(self, name: str) -> Session:
         if name not in self._sessions:
-            self._sessions[name] = Session(self.path(name))
+            unjudged = name == "unjudged"
+            made = Session(self.path("numbers" if unjudged else name))
+            if unjudged:
+                made._planning._judged = False
+            self._sessions[name] = made
         return self._sessions[name]
 
     def ask(self, text: str, name: str = "numbers", **options: object) -> Callable[[], object]:
@@ -241,6 +252,30 @@ def many(lazy: Lazily) -> list[Case]:
             lazy.uncompacted(sick),
             0.2,
         ),
+    ]
+
+
+def personal(lazy: Lazily) -> list[Case]:
+    """The check of personal groups, to the same answer without it.
+
+    Groups are told by 100 public tuples where conditions are on grouping columns, and by the rows
+    themselves where a measure chooses among them.
+    """
+    where = " AND ".join(CONDITIONS[:3])
+    asked = {
+        ("personal check, 100 tuples", 1.1): f"SELECT COUNT(*) FROM t WHERE g100 < 50 AND {where}",
+        ("personal check, a measure", 1.3): f"SELECT COUNT(*) FROM t WHERE g10k < 5000 AND {where}",
+        (
+            "personal check, 100 groups",
+            1.1,
+        ): f"SELECT g100, COUNT(*) FROM t WHERE {where} GROUP BY 1",
+        ("personal check, 10,000 groups of a measure", 1.3): (
+            f"SELECT g10k, COUNT(*) FROM t WHERE {where} GROUP BY 1"
+        ),
+    }
+    return [
+        _case(name, lazy.ask(text), lazy.ask(text, "unjudged"), limit)
+        for (name, limit), text in asked.items()
     ]
 
 
