@@ -29,7 +29,7 @@ from privsql.sql.membership import Membership
 from privsql.sql.moments import MANY_ROWS, Moments
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
-from privsql.sql.states import Planner, States
+from privsql.sql.states import Planner, States, under
 from privsql.sql.tree import (
     Unsupported,
     cast,
@@ -85,8 +85,7 @@ class PlanWriter:
             known = every(
                 exp.Not(this=exp.Is(this=n.copy(), expression=exp.Null())) for n in theirs
             )
-            source = join.table.copy()
-            source.set("alias", exp.TableAlias(this=exp.to_identifier(join.alias, quoted=True)))
+            source = under(join.table, join.alias)
             counted = exp.Select(expressions=[named(exp.Count(this=exp.Star()), "many")])
             counted.from_(source, copy=False).group_by(*theirs, copy=False)
             counted.set("where", exp.Where(this=known))

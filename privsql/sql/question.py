@@ -40,13 +40,16 @@ _FORMATTING = frozenset({"printf", "format"})
 _WIDE = re.compile(r"[0-9]{4}|[*]|\{[^}]*\{")
 LARGEST = 10_000
 
+# The first word of a statement, after comments.
+_FIRST = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
+
 
 def check_question(tree: exp.Expr, text: str) -> None:
     """Refuse a statement that is no SELECT, and spellings that hide what they read."""
     if not isinstance(tree, exp.Query):
-        word = tree.name if isinstance(tree, exp.Command) else tree.key
+        word = _FIRST.match(text)
         raise Unsupported(
-            f"{word.upper()} is not a question",
+            f"{word.group(1).upper() if word else 'this'} is not a question",
             hint="privsql answers SELECT; nothing can be changed through it",
             place=_place(tree, tree, text),
         )

@@ -262,7 +262,9 @@ class Sources:
                 hint="join on the key of the public table: ON t.x = d.x",
             )
         table = join.this.copy()
-        table.set("alias", None)
+        named_columns = getattr(table.args.get("alias"), "columns", None)
+        if not named_columns:
+            table.set("alias", None)
         made = Joined(alias, table, "LEFT" if side == "LEFT" else "INNER", tuple(on), tuple(names))
         return replace(wider, joins=(*rows.joins, made), merged=frozenset(merged))
 

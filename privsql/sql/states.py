@@ -389,6 +389,13 @@ def joined_to(
     for ours, theirs in on:
         equal = exp.EQ(this=ours.copy(), expression=theirs.copy())
         condition = equal if condition is None else exp.And(this=condition, expression=equal)
-    target = joined.copy()
-    target.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-    return select.join(target, on=condition, join_type=kind)
+    return select.join(under(joined, alias), on=condition, join_type=kind)
+
+
+def under(joined: exp.Expr, alias: str) -> exp.Expr:
+    """A joined table under another alias; the names that ``v(a, b)`` gave its columns stay."""
+    made = joined.copy()
+    old = joined.args.get("alias")
+    columns = [each.copy() for each in old.columns] if isinstance(old, exp.TableAlias) else []
+    made.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns))
+    return made
