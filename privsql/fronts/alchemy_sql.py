@@ -197,7 +197,7 @@ class _Interval(INTERVAL):
     """A duration."""
 
     @classmethod
-    def adapt_emulated_to_native(cls, interval: Any, **kw: Any) -> _Interval:
+    def adapt_emulated_to_native(cls, impl: Any, **kw: Any) -> _Interval:  # type: ignore[override]
         """What stands for SQLAlchemy's Interval here."""
         return cls()
 

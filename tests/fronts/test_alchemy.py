@@ -496,7 +496,7 @@ def test_notices_are_kept_and_logged(strict: Path, caplog: pytest.LogCaptureFixt
         ),
         ("SELECT * FROM patients", exc.NotSupportedError, "unsupported", "0A000"),
         ("SELECT FROM WHERE", exc.ProgrammingError, "syntax", "42601"),
-        ("SELECT wrong FROM patients", exc.ProgrammingError, "unknown-name", "42P01"),
+        ("SELECT wrong FROM patients", exc.ProgrammingError, "unknown-name", "42703"),
         (
             "SELECT age, disease, seen, count(*) FROM patients GROUP BY ALL",
             exc.NotSupportedError,

@@ -22,6 +22,7 @@ from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, moved, shown
 from privsql.fronts.pgwire.desk import Answer, Asker, Column, Desk, Job
 from privsql.fronts.pgwire.errors import (
     AbortedError,
+    BindError,
     NoTransactionError,
     TakenCursorError,
     TakenStatementError,
@@ -350,6 +351,12 @@ class Dialogue:
         prepared = self.statement(command.name)
         if prepared.command is None:
             return Reply("SELECT")
+        wanted = prepared.command.parameters
+        if len(command.arguments) != wanted:
+            raise BindError(
+                f'prepared statement "{command.name}" takes {wanted} parameters;'
+                f" {len(command.arguments)} were given"
+            )
         values = []
         for text in command.arguments:
             found = await self.read(f"SELECT {text}")

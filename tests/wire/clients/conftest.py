@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,14 @@ domain = ["flu", "none"]
 """
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time installs: workers of one run share what is there."""
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def _installed(command: list[str], what: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
@@ -56,12 +67,16 @@ def _installed(command: list[str], what: str) -> None:
 def python(request) -> Path:
     """The interpreter of an environment with the Python clients in it."""
     given = os.environ.get("PRIVSQL_CLIENTS")
-    home = Path(given) if given else Path(request.config.cache.mkdir("wire-clients")) / "python"
+    if given:
+        return Path(given) / "bin" / "python"
+    shared = Path(request.config.cache.mkdir("wire-clients"))
+    home = shared / "python"
     found = home / "bin" / "python"
-    if not (home / "complete").exists() and not given:
-        venv.create(home, with_pip=True, clear=True)
-        _installed([str(found), "-m", "pip", "install", "-q", *PACKAGES], "the Python clients")
-        (home / "complete").touch()
+    with _alone(shared):
+        if not (home / "complete").exists():
+            venv.create(home, with_pip=True, clear=True)
+            _installed([str(found), "-m", "pip", "install", "-q", *PACKAGES], "the Python clients")
+            (home / "complete").touch()
     return found
 
 
@@ -70,10 +85,12 @@ def node(request) -> Path:
     """A folder with node-postgres in it."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node and npm are not installed")
-    home = Path(request.config.cache.mkdir("wire-clients")) / "node"
-    home.mkdir(exist_ok=True)
-    if not (home / "node_modules" / "pg").exists():
-        _installed(["npm", "install", "--prefix", str(home), "pg@8"], "node-postgres")
+    shared = Path(request.config.cache.mkdir("wire-clients"))
+    home = shared / "node"
+    with _alone(shared):
+        home.mkdir(exist_ok=True)
+        if not (home / "node_modules" / "pg" / "package.json").exists():
+            _installed(["npm", "install", "--prefix", str(home), "pg@8"], "node-postgres")
     return home / "node_modules"
 
 
