@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsql.answer.outcome import Personal
@@ -230,6 +231,17 @@ def _of_cells(scanned: pa.Table) -> pa.Table:
     """A scan's keys and ranges; all of its keys are in use."""
     names = scanned.column_names
     found = scanned.select([name for name in names if name.rstrip("0123456789") in RANGES])
+    for name in names:
+        if name.rstrip("0123456789") == "b":
+            # Bits that some group number has, and those that some lack (see sql.membership).
+            bits = scanned.column(name)
+            known = np.asarray(bits.is_valid())
+            filled = pc.fill_null(bits, pa.scalar(0, bits.type))
+            packed = np.asarray(filled.to_numpy(), dtype=np.uint64)
+            high, low = packed >> np.uint64(32), ~packed & np.uint64(2**32 - 1)
+            for letter, values in (("lo", low), ("hi", high)):
+                shown = pa.array(values.astype(np.float64), mask=~known)
+                found = found.append_column(f"{letter}{name[1:]}", shown)
     nothing = pa.array(np.zeros(found.num_rows, dtype=np.int64))
     for name in names:
         if name.startswith("k"):

@@ -81,4 +81,4 @@ class Loading:
 
 
 def _letters(weighted: bool) -> tuple[str, ...]:
-    return ("lo", "hi", "n", "y", "z") if weighted else ("lo", "hi", "n")
+    return ("b", "n", "y", "z") if weighted else ("b", "n")

@@ -165,13 +165,15 @@ class Session:
         self,
         sql: str,
         parameters: Sequence[object] | Mapping[str, object] | None = None,
+        *,
+        said: str | None = None,
         **options: object,
     ) -> Outcome:
-        """Answer one statement."""
+        """Answer one statement; ``said`` is logged where the analyst wrote another dialect."""
         with self._lock:
             self._groups.clear()
             table = self.release.manifest.table
-            with logged(self._served, sql, table, self._groups) as log:
+            with logged(self._served, said or sql, table, self._groups) as log:
                 key = self._key(sql, parameters, options)
                 known = self._remembered.get(key)
                 if known is not None and not self._closed:

@@ -113,9 +113,22 @@ class Membership:
         many = self._catalog.tuples * FEWER > self._catalog.rows
         return many or not self._grouping_only(each.node for each in supports.values())
 
-    def watched(self, supports: Mapping[int, Support]) -> tuple[list[exp.Expr], list[exp.Expr]]:
-        """The same ranges for the block's own scan: columns of rows, aggregates over them."""
-        inner: list[exp.Expr] = [named(column(GROUP, PUBLISHED), "pg")]
+    def watched(
+        self, supports: Mapping[int, Support], packed: bool
+    ) -> tuple[list[exp.Expr], list[exp.Expr]]:
+        """The same ranges for the block's own scan: columns of rows, aggregates over them.
+
+        Packed, one aggregate stands for two, which a million groups feel: ``b<s>`` has the bits
+        that some group number has above those that some lack.  All rows are of one group exactly
+        where no bit is in both.
+        """
+        group: exp.Expr = column(GROUP, PUBLISHED)
+        if packed:
+            wide = cast(group, "UBIGINT")
+            high = exp.Mul(this=wide, expression=number(2**32))
+            low = exp.Sub(this=number(2**32 - 1), expression=wide)
+            group = exp.Add(this=high, expression=exp.Paren(this=low))
+        inner: list[exp.Expr] = [named(group, "pg")]
         outer: list[exp.Expr] = []
         rows = column("m") if self._catalog.multiplicity else None
         for s, support in supports.items():
@@ -126,7 +139,7 @@ class Membership:
             if support.weight is not None:
                 inner.append(named(support.weight, f"pw{s}"))
                 weight = column(f"pw{s}")
-            outer += ranged(s, Support(where, weight), column("pg"), rows)
+            outer += ranged(s, Support(where, weight), column("pg"), rows, packed)
         return inner, outer
 
     # -- atoms --------------------------------------------------------------------------
@@ -347,7 +360,9 @@ class Support:
 COLUMNS = (("lo", "min"), ("hi", "max"), ("n", "sum"), ("y", "sum"), ("z", "sum"))
 
 
-def ranged(s: int, support: Support, group: exp.Expr, rows: exp.Expr | None) -> list[exp.Expr]:
+def ranged(
+    s: int, support: Support, group: exp.Expr, rows: exp.Expr | None, packed: bool = False
+) -> list[exp.Expr]:
     """``lo hi n`` of a support and, where rows weigh differently, the sums of |w| and w^2.
 
     Their ratio (sum |w|)^2 / sum w^2 is the number of rows that the sum is really about.  ``rows``
@@ -355,8 +370,11 @@ def ranged(s: int, support: Support, group: exp.Expr, rows: exp.Expr | None) -> 
     """
     found: list[exp.Expr] = []
     parts: list[tuple[str, exp.Expr]] = [
-        ("lo", exp.Min(this=group)),
-        ("hi", exp.Max(this=group)),
+        *(
+            [("b", call("bit_or", group))]
+            if packed
+            else [("lo", exp.Min(this=group)), ("hi", exp.Max(this=group))]
+        ),
         ("n", exp.Count(this=exp.Star(), big_int=True) if rows is None else exp.Sum(this=rows)),
     ]
     if support.weight is not None:

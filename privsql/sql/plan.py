@@ -197,7 +197,7 @@ class PlanWriter:
             supports = supports_of(block, informative)
             if supports and Membership(self._catalog, block).inside(supports):
                 watched = {k: each.weight is not None for k, each in supports.items()}
-                scan.watched = Membership(self._catalog, block).watched(supports)
+                scan.watched = Membership(self._catalog, block).watched(supports, not tables)
         if scan.beside:
             tree = exact_scan(self._catalog, block, letter="x", grouping=True)
             beside = self._parameters.bind(tree)

@@ -75,6 +75,7 @@ class Connection:
         step = _STEPS.get(kind)
         if step is None:
             raise ProtocolError("there is no message of this kind")
+        self._about, self._dialogue.noted = Prepared(None), False
         try:
             if self._pending is not None and kind != _EXECUTE:
                 await self._describe_pending()
@@ -82,10 +83,10 @@ class Connection:
         except (ProtocolError, Closed):
             raise
         except Error as problem:
-            self._failed(problem, self._about.text, self._about.command)
+            await self._failed(problem, self._about.text, self._about.command)
             self._skipping = kind != _SYNC
         except Exception as problem:  # a bug of ours must not end the server
-            self._failed(_bug(problem))
+            await self._failed(_bug(problem), self._about.text, self._about.command)
             self._skipping = kind != _SYNC
         if kind == _SYNC:
             self._ready()
@@ -95,18 +96,20 @@ class Connection:
     async def _query(self, body: bytes) -> None:
         text = codec.one_text(body)
         command: Command | None = None
+        self._dialogue.noted = False
         try:
             for command in await self._dialogue.read(text):
                 if command.kind == "empty":
                     self._channel.say(codec.EMPTY_QUERY)
                     continue
+                self._dialogue.noted = False
                 await self._simple(command)
         except (ProtocolError, Closed):
             raise
         except Error as problem:
-            self._failed(problem, text, command)
+            await self._failed(problem, text, command)
         except Exception as problem:
-            self._failed(_bug(problem))
+            await self._failed(_bug(problem), text, command)
         self._dialogue.sync()
         self._ready()
 
@@ -333,11 +336,11 @@ class Connection:
         await self._channel.drain()
         self._moved("busy")
 
-    def _failed(
-        self, problem: Error, text: str | None = None, command: Command | None = None
-    ) -> None:
+    async def _failed(self, problem: Error, text: str, command: Command | None) -> None:
         self._pending = None
         self._dialogue.failed()
+        said = text if command is None else command.original
+        problem = await self._dialogue.refused(said, command, problem)
         position = None
         if problem.place is not None:
             position = _position(problem, text, command)

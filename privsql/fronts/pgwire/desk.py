@@ -18,11 +18,12 @@ import pyarrow as pa
 from privsql.answer.columns import arrays, columns
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines import CanceledError, Watch, watching
-from privsql.errors import Notice, NotSupportedError, Place
+from privsql.errors import Error, Notice, NotSupportedError, Place
 from privsql.fronts.pgwire.catalog import Catalog
 from privsql.fronts.pgwire.errors import UnknownTableError
 from privsql.fronts.pgwire.house import House, Lease, Version
 from privsql.fronts.pgwire.parameters import RunTime
+from privsql.policy.journal import JournalError
 from privsql.policy.limits import Limits
 from privsql.sql.postgres import Command, read
 from privsql.sql.unbound import settled_types
@@ -55,6 +56,7 @@ class Job:
         self._lock = threading.Lock()
         self._end: Callable[[], None] | None = None
         self.canceled = False
+        self.noted = False  # what became of it is in the journal
 
     def cancel(self) -> None:
         """End it, now or as soon as it begins."""
@@ -190,6 +192,9 @@ class Desk:
                 with watching(Watch(CATALOG_SECONDS)):
                     made = catalog.describe(command.text, _catalog_types(types))
                     found = catalog.run(command.text, arguments, run_time.changed)
+                if command.kind == "catalog":
+                    self.house.note(asker.user, command.original, "answered", tables=command.tables)
+                    job.noted = True
                 return Answer(_as_named(command, made), found)
             except CanceledError:
                 if job.canceled:
@@ -207,7 +212,8 @@ class Desk:
         with self.house.idle(self._version(asker, command), asker.user) as session:
             if session is None or not session.remembers(command.text, values, **options):
                 return None
-            return self._answered(command, session.run(command.text, values, **options))
+            found = session.run(command.text, values, said=command.original, **options)
+            return self._answered(command, found)
 
     def _asked(
         self,
@@ -219,7 +225,12 @@ class Desk:
     ) -> Answer:
         job.works(lease.interrupt)
         try:
-            outcome = lease.session.run(command.text, list(arguments) or None, **options)
+            values, said = list(arguments) or None, command.original
+            outcome = lease.session.run(command.text, values, said=said, **options)
+            job.noted = True
+        except Error as problem:
+            job.noted = not isinstance(problem, JournalError)
+            raise
         finally:
             job.works(None)
         return self._answered(command, outcome)
@@ -262,6 +273,16 @@ class Desk:
                 hint="ask about each in a statement of its own",
             )
         return served[wanted.pop()]
+
+    def refused(self, asker: Asker, text: str, command: Command | None, problem: Error) -> Error:
+        """Note a statement that no session has heard of; the error that is to be told."""
+        decision = "refused" if isinstance(problem, NotSupportedError) else "failed"
+        tables = () if command is None else (command.inner or command).tables
+        try:
+            self.house.note(asker.user, text, decision, problem.code, tables)
+        except JournalError as other:
+            return other
+        return problem
 
     # -- catalogs ------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsql.errors import NotSupportedError
+from privsql.errors import Error, NotSupportedError
 from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, moved, shown
 from privsql.fronts.pgwire.desk import Answer, Asker, Column, Desk, Job
 from privsql.fronts.pgwire.errors import (
@@ -48,6 +48,7 @@ class Dialogue:
         self.status = "I"
         self.statements: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
+        self.noted = False  # the journal has what became of the statement
         self._job: Job | None = None
         self._savepoints: list[str] = []
 
@@ -65,6 +66,14 @@ class Dialogue:
             found = await self._threaded(self.desk.reading, self.desk.read, self.asker, text)
         return found
 
+    async def refused(self, text: str, command: Command | None, problem: Error) -> Error:
+        """The error to tell; the statement is in the journal then, if there is one."""
+        if self.noted or not text:
+            return problem
+        work, pool = self.desk.refused, self.desk.reading
+        found: Error = await self._threaded(pool, work, self.asker, text, command, problem)
+        return found
+
     async def _threaded(self, pool: Any, work: Callable[..., Any], *given: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
 
@@ -75,24 +84,19 @@ class Dialogue:
             self.run_time.set(name, value, local=local)
         known = self.desk.instant(self.asker, command, arguments, self.run_time)
         if known is not None:
+            self.noted = True
             return known
         job, loop = Job(), asyncio.get_running_loop()
         self._job = job
         limit = self.run_time.timeout
         timer = None if limit is None else loop.call_later(limit, job.cancel)
         try:
+            work, pool = self.desk.answer, self.desk.asking
             made: Answer = await self._threaded(
-                self.desk.asking,
-                self.desk.answer,
-                self.asker,
-                command,
-                arguments,
-                types,
-                self.run_time,
-                job,
+                pool, work, self.asker, command, arguments, types, self.run_time, job
             )
         finally:
-            self._job = None
+            self._job, self.noted = None, job.noted
             if timer is not None:
                 timer.cancel()
         return made
@@ -162,13 +166,9 @@ class Dialogue:
         key = (self.desk.state(self.asker), tuple(sorted(self.run_time.options.items())))
         if prepared.described is None or prepared.described[0] != key:
             await self.types(prepared)
+            work, types = self.desk.describe, prepared.types
             found = await self._threaded(
-                self.desk.asking,
-                self.desk.describe,
-                self.asker,
-                command,
-                prepared.types,
-                self.run_time,
+                self.desk.asking, work, self.asker, command, types, self.run_time
             )
             prepared.described = key, found
         return prepared.described[1]

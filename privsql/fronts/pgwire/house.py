@@ -29,7 +29,7 @@ from privsql.errors import Error, IntegrityError, OperationalError, ProgrammingE
 from privsql.fronts.gate import Served
 from privsql.fronts.session import Session
 from privsql.policy.history import History
-from privsql.policy.journal import Journal
+from privsql.policy.journal import Entry, Journal
 from privsql.policy.limits import Limits
 from privsql.release.manifest import Manifest
 from privsql.release.store import open_release
@@ -279,6 +279,13 @@ class House:
             over = version.retired and version.sessions == 0
         if over:
             self._folders.remove(version.path)
+
+    def note(
+        self, user: str, text: str, decision: str, reason: str = "", tables: Sequence[str] = ()
+    ) -> None:
+        """Write what became of a statement that no session was asked."""
+        if self._journal is not None:
+            self._journal.append(Entry(user, text, decision, reason, tuple(tables)))
 
     def close(self) -> None:
         """Close the idle sessions; those that work are closed when they have ended."""
