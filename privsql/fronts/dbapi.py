@@ -36,14 +36,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 class SessionLike(Protocol):
     """What a connection needs of a session."""
 
-    def run(
-        self,
-        sql: str,
-        parameters: Parameters | None = None,
-        *,
-        said: str | None = None,  # the analyst's own text, where it was translated
-        **options: object,
-    ) -> Outcome:
+    def run(self, sql: str, parameters: Parameters | None = None, **options: object) -> Outcome:
         """Answer one statement."""
 
     def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from privsql.engines import Memory
-from privsql.errors import Error, Notice, ProgrammingError
+from privsql.errors import Error, Notice, NotSupportedError, ProgrammingError
 from privsql.fronts.settings import Settings
 from privsql.sql.catalog import Catalog, placed
 from privsql.sql.compile import Compiler
@@ -28,6 +28,7 @@ from privsql.sql.plan import (
     read_parameters,
     typed_query,
 )
+from privsql.sql.probe import is_probe
 from privsql.sql.question import check_question
 
 Given = Sequence[object] | Mapping[str, object] | None
@@ -47,6 +48,7 @@ class Planned:
     counts: tuple[int, ...]
     parameters: Parameters
     listing: Printed | None = None  # published rows, where the publisher shows them
+    probe: Printed | None = None  # a question without rows, for tables that have none
 
 
 class Planning:
@@ -96,7 +98,16 @@ class Planning:
             if rows is not None:
                 return self._listed(rows, parameters, described)
         compiler = Compiler(self._catalog, statement.source, self._binds(parameters))
-        compiled = compiler.compile(tree)
+        try:
+            compiled = compiler.compile(tree)
+        except NotSupportedError:
+            if not is_probe(statement.tree):
+                raise
+            printed = described_query(statement.tree, parameters, statement.plain)
+            outs = tuple(Out(name, False) for name, _ in described)
+            return Planned(
+                (), (), tree, printed, outs, tuple(described), (), (), parameters, probe=printed
+            )
         prefix = f"privsql_q{next(self._counter)}"
         writer = self._writer(parameters, settings)
         try:

@@ -165,15 +165,18 @@ class Session:
         self,
         sql: str,
         parameters: Sequence[object] | Mapping[str, object] | None = None,
-        *,
-        said: str | None = None,
         **options: object,
     ) -> Outcome:
-        """Answer one statement; ``said`` is logged where the analyst wrote another dialect."""
+        """Answer one statement.
+
+        ``options`` are those of ``SET privsql.*``, for this once; ``said`` among them is what
+        the analyst wrote where that was another dialect, for the log.
+        """
+        said = str(options.pop("said", None) or sql)
         with self._lock:
             self._groups.clear()
             table = self.release.manifest.table
-            with logged(self._served, said or sql, table, self._groups) as log:
+            with logged(self._served, said, table, self._groups) as log:
                 key = self._key(sql, parameters, options)
                 known = self._remembered.get(key)
                 if known is not None and not self._closed:
@@ -258,6 +261,9 @@ class Session:
 
     def _without_rows(self, planned: Planned, settings: Settings) -> Outcome:
         """An answer with the columns of a plan's and no row; nothing is scanned."""
+        if planned.probe is not None:
+            found = self._mirror.run(*planned.probe.both)
+            return outcome_of(found, planned.outs, planned.described, settings)
         if planned.listing is not None:
             found = self._engine.scan(*_no_rows(planned.listing).both)
             return outcome_of(found, planned.outs, planned.described, settings)
@@ -324,6 +330,9 @@ class Session:
             planned = self._watch.breakable(lambda: self._planning.plan(statement, given, settings))
             if key is not None:
                 self._loading.remember(key, planned)
+        if planned.probe is not None:
+            found = self._mirror.run(*planned.probe.both)
+            return outcome_of(found, planned.outs, planned.described, settings)
         if planned.listing is not None:
             found = self._engine.scan(*planned.listing.both)
             outcome = outcome_of(found, planned.outs, planned.described, settings)

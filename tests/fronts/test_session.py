@@ -249,3 +249,28 @@ def test_a_divisor_that_may_be_zero_poisons_no_sum(
     (exact,) = truth.execute(text).fetchone() or ()
     found = row(session, text)
     assert abs(found["s"] - exact) < 5 * found["s_stderr"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM patients LIMIT 0",
+        "SELECT * FROM patients WHERE 1 = 0",
+        "SELECT * FROM (SELECT * FROM patients) AS t WHERE FALSE AND age > 3",
+        "SELECT disease, age FROM patients LIMIT 0",
+    ],
+)
+def test_a_probe_has_columns_and_no_rows(session, text):
+    outcome = session.run(text)
+    assert outcome.table.num_rows == 0
+    assert {column.name for column in outcome.columns} >= {"disease", "age"}
+    assert not [column for column in outcome.columns if column.name.startswith("privsql")]
+    kinds = {column.name: column.type for column in outcome.columns}
+    assert (kinds["disease"], kinds["age"]) == ("VARCHAR", "INTEGER")
+    assert [column.name for column in session.describe(text)] == list(kinds)
+
+
+@pytest.mark.parametrize("text", ["SELECT * FROM patients LIMIT 1", "SELECT * FROM patients"])
+def test_rows_are_no_probe(session, text):
+    with pytest.raises(NotSupportedError):
+        session.run(text)

@@ -8,7 +8,6 @@ take turns through the simple and the extended protocol.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,8 +53,13 @@ OTHER = {
     "SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND job SIMILAR TO 'en.'"
     " AND gender ILIKE 'f' AND favourite GLOB 'f*'": "answered",
 }
-# Of what others answer.  Fewer is fine; more means that the dialect lost something.
-MOST_EARLY = 40
+# What others answer and PostgreSQL's dialect has not, or a server without public tables.
+LOST = (
+    "WITH g AS (SELECT job, gender, favourite, COUNT(*) AS n FROM patients WHERE disease = 'flu'"
+    " GROUP BY ALL) SELECT g.job, g.n FROM g JOIN places AS q ON g.n > q.floor",
+    "SELECT job, gender, favourite, CAST(COUNT(*) * 1e300 AS TINYINT) AS n FROM patients"
+    " WHERE disease = 'flu' GROUP BY ALL",
+)
 
 
 class Wire:
@@ -83,7 +87,7 @@ class Wire:
         for number in range(1, sql.count("?") + 1 if given else 0):
             sql = sql.replace("?", f"${number}", 1)
         client.parse(sql)
-        if next(self._turn) % 4 == 1:  # it is planned once more for that
+        if next(self._turn) % 8 == 1:  # it is planned once more for that
             client.describe("S")
         client.bind(tuple(str(value).encode() for value in given))
         client.describe("P")
@@ -137,15 +141,11 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield made
 
 
-EARLIER: Counter[str] = Counter()
-
-
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack(attacked: Running, attack: Attack) -> None:
     """Users without a past where one would tell; the others share one, as elsewhere."""
     way = Wire(attacked)
     number = "standing" if attack.leaves_nothing else f"user {next(USERS)}"
-    lost = False  # an answer that others give and that was not given here: no past
     for step in attack.steps:
         way.begin(f"{number} {step.user}".strip())
         got, expected = decided(way, step), wanted(step)
@@ -154,13 +154,10 @@ def test_attack(attacked: Running, attack: Attack) -> None:
         if OTHER.get(step.sql) == got:
             continue
         word, _, code = got.partition(" ")
-        if lost and expected == "refused difference" and got == "answered":
-            continue
         assert word in ("refused", "error"), f"{got} for {step.sql}"
         assert code in EARLY, f"{got} for {step.sql}"
         if step.expected.kind in ("answered", "empty", "set"):
-            lost = True
-            EARLIER[f"{got}: {step.sql}"] += 1
+            assert step.sql in LOST, f"{got} for {step.sql}"
     way.begin(f"{number} {attack.steps[-1].user}".strip())
     sql, rows = AFTER[attack.release]
     assert way.ask(sql).rows == ((str(rows),),)
@@ -172,10 +169,7 @@ def decided(way: Wire, step: Step) -> str:
     try:
         seen = way.ask(step.sql, step.parameters)
     except Error as problem:
-        asked = f"{step.sql} {step.parameters}".lower()
-        said = f"{problem.reason}\n{problem.hint or ''}"
-        assert problem.code != "internal", said
-        assert not [word for word in INNER if word in said and word not in asked], said
+        silent(problem, f"{step.sql} {step.parameters}".lower())
         refused = problem.sqlstate in ("0A000", "42501") or problem.code == "too-large"
         return f"{'refused' if refused else 'error'} {problem.code}"
     if seen.kind == "set":
@@ -194,17 +188,19 @@ def decided(way: Wire, step: Step) -> str:
     return f"empty {number} shown {len(hidden)}"
 
 
+def silent(problem: Error, asked: str) -> None:
+    """An error shows no word of ours that the statement has not."""
+    said = f"{problem.reason}\n{problem.hint or ''}"
+    assert problem.code != "internal", said
+    assert not [word for word in INNER if word in said and word not in asked], said
+
+
 def told_by_the_catalog(sql: str, seen: Seen) -> None:
     """Nothing of the inner tables, nor of the columns that no analyst may name."""
     if "information_schema" in sql or "pg_" in sql:
         cells = {str(value) for row in seen.rows for value in row}
         assert not [each for each in cells if each.startswith("privsql_")]
         assert not cells & {"tuples", "manifest", "isle", "hiv"}
-
-
-def test_the_dialect_loses_few_of_the_answers() -> None:
-    """After the attacks: what was refused early was not tested, so there may be little of it."""
-    assert sum(EARLIER.values()) <= MOST_EARLY, "\n".join(EARLIER)
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1; DROP TABLE patients", "SELECT 1; SELECT * FROM wards"])
