@@ -31,17 +31,26 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeE
 
 
 def representatives(
-    domain: Domain, name: str, atoms: Sequence[exp.Expr], run: Run
+    domain: Domain, name: str, kind: str, atoms: Sequence[exp.Expr], run: Run
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of one value for each stretch, and how many values each stands for."""
+    """Indices of one value for each stretch, and how many values each stands for.
+
+    A text that the column is compared with is read as the column's type, as DuckDB does.
+    """
     nodes = [node for atom in atoms for node in _constants(atom, name)]
     cuts = {0, domain.points}
     if nodes:
         asked = exp.Select(
             expressions=[named(node.copy(), f"v{i}") for i, node in enumerate(nodes)]
         )
-        row = run(asked).to_pylist()[0]
-        for value in row.values():
+        values = list(run(asked).to_pylist()[0].values())
+        texts = [i for i, value in enumerate(values) if isinstance(value, str)]
+        if texts:
+            read = [named(cast(nodes[i].copy(), kind), f"v{i}") for i in texts]
+            found_values = run(exp.Select(expressions=[*read])).to_pylist()[0]
+            for i in texts:
+                values[i] = found_values[f"v{i}"]
+        for value in values:
             if value is None:
                 continue
             for interval in (Interval.below(value), Interval.at_most(value)):

@@ -216,7 +216,9 @@ class Planner:
         source: exp.Expr
         counts: NDArray[np.int64] | None = None
         if sensitive.domain.size > MATERIALISE_LIMIT:
-            indices, counts = representatives(sensitive.domain, name, atoms, self._run)
+            indices, counts = representatives(
+                sensitive.domain, name, sensitive.type, atoms, self._run
+            )
             source = listed(sensitive, indices)
         else:
             source = table(self._domain(name), PUBLISHED)

@@ -274,3 +274,28 @@ def test_a_probe_has_columns_and_no_rows(session, text):
 def test_rows_are_no_probe(session, text):
     with pytest.raises(NotSupportedError):
         session.run(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("seen < '2024-07-01 12:00:00'", "seen < TIMESTAMP '2024-07-01 12:00:00'"),
+        ("'2024-07-01' <= seen", "seen >= TIMESTAMP '2024-07-01'"),
+        (
+            "seen BETWEEN '2024-03-01' AND '2024-04-01'",
+            "seen BETWEEN TIMESTAMP '2024-03-01' AND TIMESTAMP '2024-04-01'",
+        ),
+    ],
+)
+def test_a_date_may_be_written_as_text(session, text, typed):
+    found, expected = (
+        session.run(f"SELECT COUNT(*) FROM patients WHERE {each}").table.column(0).to_pylist()
+        for each in (text, typed)
+    )
+    assert found == expected
+
+
+def test_a_text_that_is_no_date_says_so(session):
+    with pytest.raises(Error) as problem:
+        session.run("SELECT COUNT(*) FROM patients WHERE seen < 'someday'")
+    assert problem.value.code in ("data", "programming")

@@ -42,10 +42,10 @@ class Alone:
         links = Path(f"/proc/{self.pid}/fd").iterdir()
         return sum(_is_socket(link) for link in links)
 
-    def client(self) -> Client:
+    def client(self, user: str = "ann") -> Client:
         made = Client(self.port)
         made.socket.settimeout(30)
-        made.start(user="ann", database="privsql")
+        made.start(user=user, database="privsql")
         return made
 
     def answers(self, client: Client, sql: str = COUNT, cell: bytes = ROWS) -> None:
