@@ -156,7 +156,8 @@ class Server:
         except asyncio.CancelledError:
             pass
         except Error as problem:
-            log.info("a connection was ended: %s", problem.code)
+            peer = channel.transport.get_extra_info("peername")
+            log.info("a connection from %s was ended: %s", peer and peer[0], problem.code)
             channel.say(codec.fields(b"E", error_fields(problem, severity="FATAL")))
         except Exception as problem:
             log.error("a connection failed with a %s", type(problem).__name__, exc_info=problem)

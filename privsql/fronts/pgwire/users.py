@@ -12,12 +12,13 @@ each login: who is added can log in, who is removed cannot.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import threading
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,14 +85,14 @@ class Users:
                 f"a user's name has 1 to {LONGEST_NAME} bytes", hint="choose a shorter name"
             )
         made = User(name, verifier(password), tuple(releases))
-        with self._lock:
+        with self._alone():
             kept = self._read()
             self._write(_Kept(kept.secret, {**kept.users, name: made}))
         return made
 
     def remove(self, name: str) -> bool:
         """Remove a user; whether there was one."""
-        with self._lock:
+        with self._alone():
             kept = self._read()
             left = {each: user for each, user in kept.users.items() if each != name}
             if len(left) == len(kept.users):
@@ -100,6 +101,21 @@ class Users:
         return True
 
     # -- file ----------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else changes the file meanwhile, in this process or another."""
+        with self._lock:
+            try:
+                # The folder, since the file itself is replaced by another.
+                file = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                raise OperationalError("the users file cannot be written") from None
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(file)
 
     def _look(self) -> _Kept:
         with self._lock:
