@@ -40,6 +40,7 @@ test: lint types check  ## everything that must pass
 # One BLAS thread: with more, a busy second core turns milliseconds into seconds.
 bench: $(STAMP)  ## ratios of speed, each measured in one run
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench.bench_wire
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,8 +13,8 @@ from privsql.sql.compiled import Out
 from privsql.sql.plan import BlockPlan, check_work
 from udfs.intervals import critical
 
-# Plans that are kept, and bytes of a plan's own tables that stay loaded with it.
-REMEMBERED = 256
+# Plans that are kept (about a megabyte each), and bytes of a plan's own tables that stay loaded with it.
+REMEMBERED = 64
 STANDING = 100_000
 
 

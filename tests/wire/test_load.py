@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from privsql.errors import TooLargeError
+from privsql.fronts.pgwire import cursors
 from tests.wire.alone import Alone, alone, reset
-from tests.wire.conftest import Client, one, text
+from tests.wire.conftest import Client, Running, kinds, one, text
 
 IDLE, BUSY, ROUNDS = 500, 64, 3
 LONG = "SELECT i, repeat('x', 100) FROM generate_series(1, 60000) t(i)"
@@ -74,3 +76,25 @@ def test_who_vanishes_in_the_middle_of_an_answer_leaves_nothing(loaded: Alone) -
     loaded.calm(sockets, threads)
     assert loaded.megabytes - sizes[1] < 60  # the allocator keeps what it once had
     loaded.uncomplaining()
+
+
+@pytest.mark.parametrize("kind", ["statements", "cursors"])
+def test_a_connection_keeps_no_more_than_it_may(running: Running, monkeypatch, kind: str) -> None:
+    monkeypatch.setattr(cursors, "MOST_BYTES", 1_000_000)
+    client = running.client()
+    client.query("BEGIN")
+    found = []
+    for number in range(12):
+        if kind == "statements":
+            client.parse(f"SELECT '{'x' * 20_000}'", f"s{number}")
+            found += client.sync()
+        else:
+            rows = "generate_series(1, 20000)"
+            found += client.query(f"DECLARE c{number} CURSOR FOR SELECT * FROM {rows}")
+        if found[-1].body == b"E":
+            break
+    assert one(found, "E").fields["C"] == TooLargeError.sqlstate
+    assert 3 < kinds(found).count("Z") < 12
+    client.query("ROLLBACK")
+    client.query("DEALLOCATE ALL")
+    assert one(client.query("SELECT 1"), "D").cells == [b"1"]

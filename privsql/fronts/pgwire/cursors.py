@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from privsql.errors import TooLargeError
 from privsql.fronts.pgwire.desk import Answer, Column
 from privsql.fronts.pgwire.errors import UnknownCursorError
 from privsql.fronts.pgwire.parameters import RunTime
 from privsql.fronts.pgwire.sending import Copy
 from privsql.fronts.pgwire.types import Kind
 from privsql.sql.postgres import Command
+
+MOST_NAMES = 2000  # statements, and portals, of one connection
+MOST_BYTES = 500_000_000  # of rows that wait in portals, or of text: as one answer may have
 
 
 @dataclass(eq=False)
@@ -26,6 +30,12 @@ class Prepared:
     kinds: list[Kind] | None = None
     types: Sequence[str] = ()
     described: tuple[Hashable, tuple[Column, ...]] | None = None
+
+    @property
+    def weight(self) -> int:
+        """Bytes, in the worst case: its text is kept as it was sent, cut and translated."""
+        given = max(len(self.text), 0 if self.command is None else len(self.command.text))
+        return 12 * given
 
 
 @dataclass(eq=False)
@@ -44,6 +54,12 @@ class Portal:
     said: bool = False  # the notices were sent
 
     @property
+    def weight(self) -> int:
+        """Bytes of the rows that wait."""
+        held = self.answer or (self.reply and self.reply.answer)
+        return held.table.nbytes if held else 0
+
+    @property
     def answer_columns(self) -> tuple[Column, ...]:
         """The columns of a cursor."""
         if self.answer is None:
@@ -59,6 +75,13 @@ class Reply:
     answer: Answer | None = None
     copy: Copy | None = None
     warning: dict[str, str] | None = None
+
+
+def check_room(kept: Collection[Prepared | Portal], made: Prepared | Portal, hint: str) -> None:
+    """Refuse to keep more of a connection than it may hold."""
+    held = sum(each.weight for each in kept) + made.weight
+    if len(kept) >= MOST_NAMES or held > MOST_BYTES:
+        raise TooLargeError("the connection keeps too many statements or cursors", hint=hint)
 
 
 def shown(run_time: RunTime, name: str) -> Answer:

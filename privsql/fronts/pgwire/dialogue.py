@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from privsql.errors import Error, NotSupportedError
-from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, moved, shown
+from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, check_room, moved, shown
 from privsql.fronts.pgwire.desk import Answer, Asker, Column, Desk, Job
 from privsql.fronts.pgwire.errors import (
     AbortedError,
@@ -37,7 +37,6 @@ from privsql.sql.postgres import Command
 
 ENDS = ("commit", "rollback")
 ROWS = ("query", "catalog", "constant")
-MOST_NAMES = 2000  # statements, and portals, of one connection
 
 
 class Dialogue:
@@ -107,10 +106,7 @@ class Dialogue:
         """Keep a statement; one without a name takes the place of the last."""
         if name and name in self.statements:
             raise TakenStatementError(f'prepared statement "{name}" already exists')
-        if len(self.statements) >= MOST_NAMES:
-            raise NotSupportedError(
-                f"there are {MOST_NAMES} prepared statements", hint="DEALLOCATE ALL"
-            )
+        check_room(self.statements.values(), made, "DEALLOCATE ALL")
         self.statements[name] = made
 
     def statement(self, name: str) -> Prepared:
@@ -123,8 +119,7 @@ class Dialogue:
         """Keep a portal; one without a name takes the place of the last."""
         if portal.name and portal.name in self.portals:
             raise TakenCursorError(f'cursor "{portal.name}" already exists')
-        if len(self.portals) >= MOST_NAMES:
-            raise NotSupportedError(f"there are {MOST_NAMES} cursors", hint="CLOSE ALL")
+        check_room(self.portals.values(), portal, "CLOSE ALL")
         self.portals[portal.name] = portal
 
     def portal(self, name: str) -> Portal:
