@@ -13,7 +13,7 @@ from privsql.sql.compiled import Out
 from privsql.sql.plan import BlockPlan, check_work
 from udfs.intervals import critical
 
-# Plans that are kept (about a megabyte each), and bytes of a plan's own tables that stay loaded with it.
+# Plans that are kept, about a megabyte each, and bytes of a plan's own tables that stay with it.
 REMEMBERED = 64
 STANDING = 100_000
 
