@@ -217,7 +217,7 @@ def test_the_program_ends_in_order_though_one_was_left():
     from privsql.engines import Memory, TimedOutError
     memory = Memory(timeout=0.1)
     try:
-        memory.run("SELECT levenshtein(repeat('a', 60000), repeat('b', 60000) || i)"
+        memory.run("SELECT levenshtein(repeat('a', 40000), repeat('b', 40000) || i)"
                    " FROM range(1) t(i)")
     except TimedOutError:
         print(len(memory._calls._left))
