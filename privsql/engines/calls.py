@@ -87,16 +87,16 @@ class _Call(Generic[T]):
         return self.ended.is_set()
 
 
-# Every statement that was left, in any database.
-_STILL: set[threading.Event] = set()
+# The threads of every statement that was left, in any database.
+_STILL: set[threading.Thread] = set()
 
 
 @atexit.register
 def _wait_for_left() -> None:
     """Python ends threads at its own end, and DuckDB's C++ aborts the program when it is one."""
     until = time.monotonic() + FAREWELL
-    for ended in list(_STILL):
-        ended.wait(max(0.0, until - time.monotonic()))
+    for thread in list(_STILL):
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 class Calls:
@@ -145,7 +145,7 @@ class Calls:
             if call.ended.is_set() or worker.ident is None:
                 self._finish(call)
             else:
-                self._leave(call)
+                self._leave(call, worker)
         if not call.ended.is_set() or isinstance(call.problem, duckdb.InterruptException):
             raise self._ended_early(watch, in_time) from None
         # A statement that was done before the interruption reached it has an answer.
@@ -160,18 +160,20 @@ class Calls:
             self._left.discard(call)
         call.cursor.close()
 
-    def _leave(self, call: _Call[T]) -> None:
+    def _leave(self, call: _Call[T], worker: threading.Thread) -> None:
         """Nobody waits for it any more; somebody must still end it."""
 
         def end() -> None:
             call.stop()
             self._finish(call)
-            _STILL.discard(call.ended)
+            worker.join()
+            _STILL.difference_update((worker, ender))
 
-        _STILL.add(call.ended)
+        ender = threading.Thread(target=end, name="privsql left", daemon=True)
+        _STILL.update((worker, ender))
         with self._lock:
             self._left.add(call)  # type: ignore[arg-type]
-        threading.Thread(target=end, name="privsql left", daemon=True).start()
+        ender.start()
 
     def _begin(self, work: Callable[[Cursor], T]) -> _Call[T]:
         with self._lock:
