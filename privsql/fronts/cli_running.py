@@ -28,6 +28,7 @@ from privsql.policy.journal import Journal
 from privsql.policy.leverage import Admission, Atoms, Cells
 from privsql.policy.limits import Limits
 from privsql.release.manifest import Manifest
+from privsql.release.store import open_release
 
 EVERYBODY = ""  # no user has this name
 T = TypeVar("T")
@@ -75,6 +76,8 @@ def state_folder() -> Path:
 
 def run(plan: Plan, say: Callable[[str], None]) -> None:
     """Serve until a signal; ``say`` gets the banner when clients can connect."""
+    for path in plan.releases:
+        open_release(path)  # one that cannot be served leaves no history and no log behind
     kind = OneAccount if plan.security.users is None else History
     with _named(plan.history, kind) as history:
         journal = _named(plan.journal, lambda path: Journal(path, sync=plan.sync))

@@ -585,3 +585,15 @@ def test_without_a_signal_it_is_seen_soon(visits, tmp_path):
         (tmp_path / "new").write_bytes(visits.read_bytes())
         (tmp_path / "new").replace(release)
         server.until("visits was published again and is served")
+
+
+def test_a_release_that_is_not_there_leaves_nothing_behind(tmp_path):
+    files = tmp_path / "history", tmp_path / "log"
+    done = subprocess.run(
+        [*CLI, "serve", str(tmp_path / "no.duckdb"),
+         "--history", str(files[0]), "--log", str(files[1])],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "there is no release at" in done.stderr
+    assert not any(file.exists() for file in files)
