@@ -390,7 +390,7 @@ def test_it_is_accepted_when_said_twice(visits, tmp_path):
         (["visits", "--listen", "127.0.0.1:70000"], 2, "give host:port"),
         (["visits", "--memory", "lots"], 2, "512MB"),
         (["visits", "--tls-key", "k"], 2, "--tls-key needs --tls-cert"),
-        (["nosuch.duckdb"], 1, "nosuch.duckdb cannot be read"),
+        (["nosuch.duckdb"], 1, "there is no release at nosuch.duckdb"),
         (["visits", "visits"], 1, "two releases are called visits"),
         (["visits", "--users", "nosuch.json"], 1, "there is no users file"),
         (["visits", "--tls-cert", "nosuch.crt"], 1, "certificate or its key"),
