@@ -15,7 +15,7 @@ import glob
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,15 +132,20 @@ class Source:
 
 
 def open_source(
-    paths: Sequence[str], *, joined: Sequence[Sequence[str]] = (), on: str | None = None
+    paths: Sequence[str],
+    *,
+    joined: Sequence[Sequence[str]] = (),
+    on: str | None = None,
+    text: Collection[str] = (),
 ) -> Source:
     """Open files of one kind as one table; globs are allowed, and ``file.duckdb::table``.
 
     Without ``paths``, the parts in ``joined`` are opened, each a table of its own, and put
-    side by side where their key ``on`` is equal, sorted by it.
+    side by side where their key ``on`` is equal, sorted by it.  In CSV files, where types are
+    guessed, the columns named in ``text`` are text: yes and no, or 01 and 02, are words then.
     """
     if joined and not paths:
-        return _open_joined(joined, on)
+        return _open_joined(joined, on, text)
     files = [file for path in paths for file in _expand(path)]
     if not files:
         raise ProgrammingError("no source is given", hint="name one in the spec or by --source")
@@ -150,7 +155,7 @@ def open_source(
     try:
         with readable():
             if kinds <= CSV:
-                relation = connection.read_csv(files)  # type: ignore[arg-type]
+                relation = _csv(connection, files, text)
             elif kinds <= PARQUET:
                 relation = connection.read_parquet(files)
             elif kinds <= DUCKDB and len(files) == 1:
@@ -168,14 +173,27 @@ def open_source(
     return Source(connection, relation, columns, tuple(files))
 
 
-def _open_joined(joined: Sequence[Sequence[str]], on: str | None) -> Source:
+def _csv(
+    connection: duckdb.DuckDBPyConnection, files: list[str], text: Collection[str]
+) -> duckdb.DuckDBPyRelation:
+    relation = connection.read_csv(files)  # type: ignore[arg-type]
+    words = {name.casefold() for name in text}
+    kinds = zip(relation.columns, map(str, relation.types), strict=True)
+    told = {n: "VARCHAR" for n, kind in kinds if n.casefold() in words and kind != "VARCHAR"}
+    # Only what is there may be told, so the files are looked at once more.
+    return connection.read_csv(files, dtype=told) if told else relation  # type: ignore[arg-type]
+
+
+def _open_joined(
+    joined: Sequence[Sequence[str]], on: str | None, text: Collection[str] = ()
+) -> Source:
     if on is None:
         raise ProgrammingError("parts of a source need a key", hint='write join = "id" beside them')
     spill = tempfile.TemporaryDirectory(prefix="privsql-")
     config = {"temp_directory": spill.name, "memory_limit": MEMORY}
     connection = quiet(duckdb.connect(config=config))  # type: ignore[arg-type]
     try:
-        parts = [_copied(connection, i, paths, on) for i, paths in enumerate(joined)]
+        parts = [_copied(connection, i, paths, on, text) for i, paths in enumerate(joined)]
         _check_parts(parts)
         with readable(), _roomy():
             relation = _side_by_side(connection, parts)
@@ -221,12 +239,16 @@ class _Part:
 
 
 def _copied(
-    connection: duckdb.DuckDBPyConnection, index: int, paths: Sequence[str], on: str
+    connection: duckdb.DuckDBPyConnection,
+    index: int,
+    paths: Sequence[str],
+    on: str,
+    text: Collection[str],
 ) -> _Part:
     """Copy a part as it streams by; its file may be a database that only it can be open in."""
     if not paths:
         raise ProgrammingError(f"part {index + 1} of the source names no file")
-    part, table = open_source(paths), f"part_{index}"
+    part, table = open_source(paths, text=text), f"part_{index}"
     try:
         keys = {name.casefold(): (name, kind) for name, kind in part.columns}
         if on.casefold() not in keys:

@@ -192,3 +192,22 @@ def test_parts_that_cannot_be_opened(tmp_path):
     with pytest.raises(DataError) as caught:
         open_source([], joined=joined, on="id")
     assert "zzz" not in str(caught.value)
+
+
+def test_words_of_a_domain_are_words_whatever_a_csv_file_makes_of_them(tmp_path):
+    """DuckDB takes yes and no for truth values, and 01 for a number."""
+    (tmp_path / "raw.csv").write_text("sex,hiv,code\n" + "F,yes,01\nM,no,02\n" * 40)
+    (tmp_path / "spec.toml").write_text(
+        '[release]\ntable = "t"\nsource = "raw.csv"\n[columns.sex]\nrole = "public"\n'
+        + "".join(
+            f'[columns.{name}]\nrole = "sensitive"\nmechanism = "uniform"\nretention = 1\n'
+            f"accept_epsilon = true\ndomain = {domain}\n"
+            for name, domain in (("hiv", ["no", "yes"]), ("code", ["01", "02", "03"]))
+        )
+    )
+    privsql.publish(None, tmp_path / "r.duckdb", spec=tmp_path / "spec.toml")
+    with privsql.connect(str(tmp_path / "r.duckdb")) as con:
+        found = con.execute(
+            "SELECT hiv, code, COUNT(*) FROM t GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    assert [row for row in found if row[2]] == [("no", "02", 40), ("yes", "01", 40)]
