@@ -16,7 +16,7 @@ from privsql.errors import ProgrammingError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROOM = 60  # letters that fit below a figure of the usual width
+LETTER = 0.09  # inches of one letter of a label, with some room
 
 
 def plot(outcome: Outcome, ax: Axes | None = None) -> Axes:
@@ -47,7 +47,9 @@ def plot(outcome: Outcome, ax: Axes | None = None) -> Axes:
     # Names and values are words, never formulas: "$" must stay a dollar.
     labels = _labels(outcome, drawn)
     ax.set_xticks(range(rows), labels, parse_math=False)
-    if sum(map(len, labels)) > ROOM:
+    # Inches that a bar has, and inches that the longest of its labels wants.
+    slot = ax.get_window_extent().width / ax.figure.dpi / max(rows, 1)
+    if max(map(len, labels), default=0) * LETTER > slot:
         ax.tick_params(axis="x", labelrotation=45)
     names = [outcome.columns[i].name for i in drawn]
     if len(drawn) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -20,7 +21,9 @@ def quiet(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Keep a connection from drawing bars of its own, which it does on standard output.
 
     DuckDB draws them wherever it takes Python for interactive: at a prompt, in a notebook,
-    under ``python -c``.  We have a bar of our own, and standard output may be a batch.
+    under ``python -c``.  We have a bar of our own, and standard output may be a batch.  In a
+    notebook without ipywidgets there is no bar, and DuckDB does not even let one be turned off.
     """
-    connection.execute("SET enable_progress_bar = false")
+    with suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = false")
     return connection

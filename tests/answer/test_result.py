@@ -163,6 +163,13 @@ def test_a_plot_has_bars_and_whiskers_from_low_to_high(plt):
     ax.figure.canvas.draw()
 
 
+@pytest.mark.parametrize(("width", "rotation"), [(12, 0), (2, 45)])
+def test_labels_are_turned_where_they_would_meet(plt, width, rotation):
+    ax = plt.subplots(figsize=(width, 2))[1]
+    Answer(counts()).plot(ax)
+    assert {label.get_rotation() for label in ax.get_xticklabels()} == {rotation}
+
+
 def test_a_plot_labels_rows_by_their_keys_and_takes_dollars_for_dollars(plt):
     costly = replace(
         counts(), table=counts().table.set_column(0, "job", pa.array(["$\\bad$", "$x_{", "c"]))
