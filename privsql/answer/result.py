@@ -66,7 +66,7 @@ class Answer:
 
     def explain(self) -> str:
         """How the answer was made: states, scan, reconstruction, expected width."""
-        if self.outcome.kind == "explain":
+        if self.outcome.kind == "explain" and len(self.outcome.columns) == 1:
             return explanation(self.outcome)
         if self._explain is None:
             raise NotSupportedError(

@@ -125,6 +125,8 @@ def test_python_values_are_those_of_duckdbs_own_driver():
 
 def test_explain_asks_back_or_says_whom_to_ask():
     assert Answer(counts(), lambda: "so").explain() == "so"
+    table = replace(counts(), kind="explain")  # EXPLAIN as a table is no text by itself
+    assert Answer(table, lambda: "so").explain() == "so"
     with pytest.raises(NotSupportedError, match=r"con\.explain"):
         Answer(counts()).explain()
 
