@@ -149,10 +149,11 @@ def _of_public_rows(call: Call, separator: Separator, where: list[Branch]) -> bo
 
 
 def sampled(call: Call) -> Unsupported:
-    """Refuse what a sample of public rows cannot tell; sums take their weights instead."""
+    """Refuse what estimated rows cannot tell; sums take their weights instead."""
     name = f"{call.name.upper()}({'DISTINCT ' if call.distinct else ''}...)"
     return Unsupported(
-        f"{name} over rows of which this release keeps a sample",
+        f"{name} where rows are estimated: this release keeps a sample of them, or the query"
+        " groups by a sensitive column",
         hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights",
     )
 

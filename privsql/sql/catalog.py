@@ -77,13 +77,22 @@ class Catalog:
 _QUOTED = re.compile(r'"([^"]+)"|name (\w+)|near "?([^"]+)"?')
 
 
+# What DuckDB says of a name that is not there.
+_MISSING = (
+    "not found in FROM",
+    "does not exist",
+    "does not have a column named",
+    "FROM clause is missing",
+)
+
+
 def placed(problem: ProgrammingError, text: str, catalog: Catalog) -> Error:
     """An error of DuckDB's binder with its place in the analyst's text, and what there is."""
     match = _QUOTED.search(problem.reason)
     word = next(filter(None, match.groups()), "") if match else ""
     found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) if word else None
     place = Place(text, found.start(), found.end()) if found else None
-    if "not found in FROM" in problem.reason or "does not exist" in problem.reason:
+    if any(words in problem.reason for words in _MISSING):
         columns = ", ".join(name for name, _ in catalog.columns)
         hint = f"the published table is {catalog.table}, with the columns {columns}"
         if catalog.tables:

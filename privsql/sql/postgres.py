@@ -23,10 +23,12 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, UnsupportedErro
 from privsql.errors import Place, TooLargeError
 from privsql.sql import parse
 from privsql.sql.postgres_catalog import ForCatalog, kind_of, settings
+from privsql.sql.postgres_clock import Clock
 from privsql.sql.postgres_command import Command, NotTranslated
 from privsql.sql.postgres_division import Columns, divide
 from privsql.sql.postgres_lexer import NAME, PARAMETER, SIGN, Word, mistake, split
 from privsql.sql.postgres_names import UNKNOWN, name_of_column
+from privsql.sql.postgres_rounding import round_halves
 from privsql.sql.postgres_tree import Rewriting
 from privsql.sql.postgres_utility import Utility
 
@@ -81,13 +83,12 @@ class _Reader:
 
     def _read(self, text: str, words: Sequence[Word]) -> Command:
         start, stop = words[0].start, words[-1].stop
-        numbers = [int(word.value) for word in words if word.kind == PARAMETER]
         made = self._one(text, words)
         return replace(
             made,
             original=text[start:stop],
             start=start,
-            parameters=max(numbers, default=0),
+            parameters=_parameters(words),
             tag=made.tag or "SELECT",
         )
 
@@ -129,13 +130,28 @@ class _Reader:
         names = _named(tree, prepared)
         if kind != "query":
             tree = ForCatalog(text).tree(tree)
+        round_halves(tree, self.columns)
         tree = Rewriting(text).tree(tree)
+        clock = Clock(text, _parameters(words) if kind == "query" else None)
+        clock.tell(tree)
         divide(tree, self.columns)
         made = _printed(tree, text)
         if options:
             # After the first SELECT, where a session looks for it.
             made = made.replace("SELECT", f"SELECT {options}", 1)
-        return Command(kind, text=made, names=names, tables=tables, settings=configured)
+        return Command(
+            kind,
+            text=made,
+            names=names,
+            tables=tables,
+            settings=configured,
+            clocks=clock.types,
+        )
+
+
+def _parameters(words: Sequence[Word]) -> int:
+    """The highest ``$n``."""
+    return max((int(word.value) for word in words if word.kind == PARAMETER), default=0)
 
 
 def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:

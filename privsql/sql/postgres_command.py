@@ -16,7 +16,7 @@ class MixedTables(NotSupportedError):  # noqa: N818 - says what is the matter
 
 
 class UnknownRelation(ProgrammingError):  # noqa: N818 - says what is unknown
-    """A relation of the catalog that is not there."""
+    """A table that is not there, or not for whoever asks."""
 
     code = "unknown-name"
     sqlstate = "42P01"
@@ -68,6 +68,7 @@ class Command:
     hold: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     settings: tuple[tuple[str, str, bool], ...] = ()  # what set_config() sets: name, value, local
+    clocks: tuple[str, ...] = ()  # DuckDB's types of the times that are bound after the parameters
 
     @property
     def returns_rows(self) -> bool:

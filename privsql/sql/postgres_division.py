@@ -8,7 +8,7 @@ as such; so is a parameter that is not cast.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
@@ -16,6 +16,9 @@ from privsql.sql.postgres_types import is_integer
 
 # Table -> column -> DuckDB's type, all names in lower case.
 Columns = Mapping[str, Mapping[str, str]]
+
+# Whether an expression is of some kind.
+Test = Callable[[exp.Expr, Columns], bool]
 
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"})
 _WHOLE |= frozenset({f"U{name}" for name in _WHOLE})
@@ -48,19 +51,22 @@ def _integer(node: exp.Expr, columns: Columns) -> bool:
     if isinstance(node, exp.Coalesce):
         return all(_integer(each, columns) for each in (node.this, *node.expressions))
     if isinstance(node, exp.Column):
-        return _whole_column(node, columns)
+        return column_is(node, columns, _WHOLE, _integer)
     return isinstance(node, _WHOLE_FUNCTIONS)
 
 
-def _whole_column(node: exp.Column, columns: Columns) -> bool:
-    """Whether a column is an integer in the table that the SELECT around it reads."""
+def column_is(node: exp.Column, columns: Columns, kinds: frozenset[str], test: Test) -> bool:
+    """Whether a column is of some types in the table that the SELECT around it reads.
+
+    ``test`` says it of an expression that a sub-select gives a name to.
+    """
     select = node.find_ancestor(exp.Select)
     name, qualifier = node.name.lower(), node.table.lower()
     while select is not None:
         for source in _sources(select):
             if qualifier and source.alias_or_name.lower() != qualifier:
                 continue
-            found = _type_in(source, name, columns)
+            found = _type_in(source, name, columns, kinds, test)
             if found is not None:
                 return found
         select = select.find_ancestor(exp.Select)
@@ -73,11 +79,13 @@ def _sources(select: exp.Expr) -> list[exp.Expr]:
     return [each.this for each in (*([first] if first else []), *joins)]
 
 
-def _type_in(source: exp.Expr, name: str, columns: Columns) -> bool | None:
-    """Whether a source's column is an integer, or None where it has no such column."""
+def _type_in(
+    source: exp.Expr, name: str, columns: Columns, kinds: frozenset[str], test: Test
+) -> bool | None:
+    """Whether a source's column is of these types, or None where it has no such column."""
     if isinstance(source, exp.Table):
         kind = columns.get(source.name.lower(), {}).get(name)
-        return None if kind is None else kind.upper() in _WHOLE
+        return None if kind is None else kind.upper() in kinds
     if isinstance(source, exp.Subquery):
         inner: exp.Expr = source.this
         while isinstance(inner, exp.SetOperation | exp.Subquery):
@@ -86,10 +94,8 @@ def _type_in(source: exp.Expr, name: str, columns: Columns) -> bool | None:
             return None
         for each in inner.expressions:
             if each.alias_or_name.lower() == name:
-                return _integer(each.unalias(), columns)
+                return test(each.unalias(), columns)
         if any(isinstance(each, exp.Star) or each.is_star for each in inner.expressions):
-            return next(
-                (f for f in (_type_in(s, name, columns) for s in _sources(inner)) if f is not None),
-                None,
-            )
+            inside = (_type_in(each, name, columns, kinds, test) for each in _sources(inner))
+            return next((found for found in inside if found is not None), None)
     return None

@@ -26,6 +26,8 @@ _WITHIN_QUERY = """
 WITHIN_QUERY = frozenset(_WITHIN_QUERY.split())
 _CLOCKS = (exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.CurrentDatetime)
 _OURS = "privsql_"
+# A label that repeats a call, as BI tools make them ("privsql_low(n)"), is none of our names.
+_OURS_NAMES = re.compile(rf"{_OURS}[^(]*$", re.IGNORECASE)
 
 # Functions that make a large value of a small one, by the argument that says how large.  DuckDB
 # does not stop in the middle of a value, so neither time nor memory would hold them.
@@ -67,7 +69,7 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
     name = name_of(node)
     if name in VOLATILE:
         yield f"the volatile function {name}()", "an answer must not change when it is asked again"
-    elif name in WITHIN_QUERY or isinstance(node, _CLOCKS):
+    elif name in WITHIN_QUERY or isinstance(node, _CLOCKS) or _since_now(node):
         yield (
             f"{name or node.key}, which is not the same everywhere",
             "give its value as a parameter",
@@ -96,8 +98,15 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
         yield "a part of a structure", "select the column itself"
     elif isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
         yield "a table function in FROM", "query the published table or a public one"
-    elif isinstance(node, exp.Identifier) and node.name.lower().startswith(_OURS):
+    elif isinstance(node, exp.Identifier) and _OURS_NAMES.match(node.name):
         yield f"the name {node.name!r}: those that begin with {_OURS} are ours", "choose another"
+
+
+def _since_now(node: exp.Expr) -> bool:
+    """Whether it is age(x), which looks at the clock; age(x, y) does not."""
+    if not isinstance(node, exp.Anonymous):
+        return False
+    return node.name.lower() == "age" and len(node.expressions) < 2
 
 
 def _small(node: exp.Expr) -> bool:

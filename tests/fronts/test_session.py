@@ -299,3 +299,13 @@ def test_a_text_that_is_no_date_says_so(session):
     with pytest.raises(Error) as problem:
         session.run("SELECT COUNT(*) FROM patients WHERE seen < 'someday'")
     assert problem.value.code in ("data", "programming")
+
+
+def test_a_label_may_repeat_a_call_of_ours(session: Session) -> None:
+    """BI tools label an expression by its own text."""
+    found = row(
+        session,
+        'SELECT COUNT(*) AS n, privsql_low(n) AS "privsql_low(n)" FROM patients'
+        " WHERE disease = 'flu'",
+    )
+    assert found["privsql_low(n)"] < found["n"]

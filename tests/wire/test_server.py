@@ -246,6 +246,90 @@ def test_tls_without_a_certificate_is_refused(tmp_path: Path):
         secured(None, tls_cert=tmp_path / "none.pem", tls_key=tmp_path / "none.pem")
 
 
+def test_an_encrypted_key_is_an_error_and_no_question_to_the_terminal(
+    certificate: tuple[Path, Path], tmp_path: Path
+):
+    """In a process with a terminal of its own: OpenSSL would ask that, whatever stdin is."""
+    plain = serialization.load_pem_private_key(certificate[1].read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(
+        plain.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    both = tmp_path / "both.pem"
+    both.write_bytes(certificate[0].read_bytes() + locked.read_bytes())
+    for given in ({"tls_cert": certificate[0], "tls_key": locked}, {"tls_cert": both}):
+        with pytest.raises(OperationalError, match="is encrypted") as raised:
+            secured(None, **given)
+        assert "openssl pkey" in (raised.value.hint or "")
+    program = f"""
+import os, sys
+os.open(sys.argv[1], os.O_RDWR)  # the terminal of the session from here on
+from privsql.errors import OperationalError
+from privsql.fronts.pgwire.server import secured
+try:
+    secured(None, tls_cert={str(certificate[0])!r}, tls_key={str(locked)!r})
+except OperationalError as problem:
+    print("SAID", problem.reason)
+"""
+    ours, theirs = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, os.ttyname(theirs)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            start_new_session=True,
+        )
+        os.set_blocking(ours, False)
+        with pytest.raises(BlockingIOError):
+            os.read(ours, 1000)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.stdout == "SAID the key of the certificate is encrypted\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [
+        ("nobody", "as 'nobody' was ended: password"),
+        ("a\nFORGED a connection\x1b[2J", r"as 'a\nFORGED a connection\x1b[2J' was ended"),
+        ("\u202edäm", r"as '\u202ed\xe4m' was ended"),
+        ("x" * 500, "as '" + "x" * 63 + "...' was ended"),
+    ],
+    ids=["plain", "control", "unicode", "long"],
+)
+def test_who_failed_to_log_in_is_in_the_log(
+    guarded: Running, caplog: pytest.LogCaptureFixture, user: str, shown: str
+):
+    """With the name that was asked for, in one line that nobody else writes."""
+    with caplog.at_level("INFO", "privsql.pgwire"):
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(
+                host="127.0.0.1",
+                port=guarded.port,
+                user=user,
+                password="wrong",
+                dbname="privsql",
+                sslmode="require",
+            )
+        until = time.monotonic() + 10
+        while not caplog.records and time.monotonic() < until:
+            time.sleep(0.01)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert shown in line
+    assert line.startswith("a connection from 127.0.0.1 as '")
+    assert line.isprintable()
+    assert line.isascii()
+    assert len(line) < 200
+    assert "wrong" not in line
+
+
 # -- limits ------------------------------------------------------------------------------------
 
 

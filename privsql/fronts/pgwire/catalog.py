@@ -8,10 +8,11 @@ told to it before every statement.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -21,11 +22,32 @@ from privsql.engines.calls import Calls, Cursor
 from privsql.errors import ProgrammingError
 from privsql.fronts.pgwire.catalog_filling import filled, variable
 from privsql.fronts.pgwire.catalog_rows import Release
+from privsql.fronts.pgwire.errors import UnknownColumnError, UnknownFunctionError
 from privsql.release.manifest import Manifest
+from privsql.sql.postgres_command import UnknownRelation
+
+T = TypeVar("T")
 
 # Databases that are kept for the next connection.
 KEPT = 8
 MOST = databases.Most(rows=1_000_000, cells=10_000_000, bytes=256 << 20)
+
+# DuckDB's words for a name that is not there, and PostgreSQL's, by which clients know it.
+_MISSING: tuple[tuple[str, type[ProgrammingError], str], ...] = (
+    (r'Table with name "?([^"\s]+?)"? does', UnknownRelation, 'relation "{}" does not exist'),
+    (
+        r"Function with name (\S+) does",
+        UnknownFunctionError,
+        "function {}() does not exist",
+    ),
+    (r'Referenced column "([^"]+)"', UnknownColumnError, 'column "{}" does not exist'),
+    (r'not have a column named "([^"]+)"', UnknownColumnError, 'column "{}" does not exist'),
+    (
+        r'Referenced table "([^"]+)" not found',
+        UnknownRelation,
+        'missing FROM-clause entry for table "{}"',
+    ),
+)
 
 _shared: OrderedDict[str, Calls] = OrderedDict()
 _seen: OrderedDict[tuple[tuple[str, int], ...], tuple[dict[str, Manifest], Calls]] = OrderedDict()
@@ -63,7 +85,7 @@ class Catalog:
             kinds = [_shown(str(kind)) for kind in relation.types]
             return list(zip(relation.columns, kinds, strict=True))
 
-        return self._calls.run(work)
+        return self._ran(work)
 
     def run(
         self,
@@ -87,7 +109,13 @@ class Catalog:
                 )
             return databases.fetched(text, values, MOST)(cursor)
 
-        return self._calls.run(work)
+        return self._ran(work)
+
+    def _ran(self, work: Callable[[Cursor], T]) -> T:
+        try:
+            return self._calls.run(work)
+        except ProgrammingError as problem:
+            raise _missing(problem) from None
 
     def interrupt(self) -> None:
         """End what is under way on this database, whoever asked for it: others ask again."""
@@ -99,6 +127,18 @@ class Catalog:
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise ProgrammingError("only one SELECT at a time can be run here")
         return statements[0]
+
+
+def _missing(problem: ProgrammingError) -> ProgrammingError:
+    """The same error in PostgreSQL's words, if it is about a name that is not there.
+
+    >>> _missing(ProgrammingError("Table with name pg_x does not exist!")).reason
+    'relation "pg_x" does not exist'
+    """
+    for pattern, kind, words in _MISSING:
+        if match := re.search(pattern, problem.reason):
+            return kind(words.format(match[1]), hint=problem.hint)
+    return problem
 
 
 def _shown(kind: str) -> str:

@@ -150,8 +150,7 @@ class Connection:
         asked = codec.bind(body)
         prepared = self._about = self._dialogue.statement(asked.statement)
         self._dialogue.check(prepared.command)
-        wanted = 0 if prepared.command is None else prepared.command.parameters
-        wanted = max(wanted, max(prepared.given, default=0))
+        wanted = prepared.wanted
         if len(asked.values) != wanted:
             raise BindError(
                 f"bind message supplies {len(asked.values)} parameters,"

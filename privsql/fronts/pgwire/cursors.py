@@ -27,9 +27,16 @@ class Prepared:
     command: Command | None  # None where there is nothing in it
     given: Mapping[int, Kind] = field(default_factory=dict)  # types that the client settled
     text: str = ""  # all that was sent, in which places are told
+    declared: int = 0  # parameters that PREPARE lists
     kinds: list[Kind] | None = None
     types: Sequence[str] = ()
     described: tuple[Hashable, tuple[Column, ...]] | None = None
+
+    @property
+    def wanted(self) -> int:
+        """How many values it takes, those that it makes no use of as well."""
+        used = 0 if self.command is None else self.command.parameters
+        return max(used, self.declared, *self.given, 0)
 
     @property
     def weight(self) -> int:

@@ -20,12 +20,15 @@ from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines import CanceledError, Watch, watching
 from privsql.errors import Error, Notice, NotSupportedError, Place
 from privsql.fronts.pgwire.catalog import Catalog
-from privsql.fronts.pgwire.errors import UnknownTableError
+from privsql.fronts.pgwire.clock import timed
 from privsql.fronts.pgwire.house import House, Lease, Version
 from privsql.fronts.pgwire.parameters import RunTime
 from privsql.policy.journal import JournalError
 from privsql.policy.limits import Limits
 from privsql.sql.postgres import Command, read
+from privsql.sql.postgres_command import UnknownRelation
+from privsql.sql.postgres_typed import typed
+from privsql.sql.tree import Unsupported
 from privsql.sql.unbound import settled_types
 
 READ = 512  # texts whose commands are remembered
@@ -131,7 +134,7 @@ class Desk:
     # -- statements ----------------------------------------------------------------------
 
     def types(self, asker: Asker, command: Command, given: Mapping[int, str]) -> list[str]:
-        """DuckDB's types of the parameters of a command."""
+        """DuckDB's types of the parameters of a command; those of the clock are not asked for."""
         if command.kind != "query":
             found = settled_types(command.text, given) if command.text else []
             # There, an UINTEGER is the number of an object; drivers look at the difference.
@@ -140,18 +143,20 @@ class Desk:
             with self.house.lease(self._version(asker, command), asker.user) as lease:
                 found = lease.session.parameter_types(command.text, given)
         missing = max(0, command.parameters - len(found))
-        return [*found, *["VARCHAR"] * missing]
+        return [*found[: command.parameters], *["VARCHAR"] * missing]
 
     def describe(
         self, asker: Asker, command: Command, types: Sequence[str], run_time: RunTime
     ) -> tuple[Column, ...]:
         """The columns of a command's rows; it is not run."""
         if command.kind != "query":
-            made = self._catalog(asker).describe(command.text, _catalog_types(types))
+            kinds = _catalog_types(types)
+            made = self._catalog(asker).describe(typed(command.text, kinds), kinds)
             return _as_named(command, made)
         options = run_time.options
         with self.house.lease(self._version(asker, command), asker.user) as lease:
-            described = lease.session.describe(command.text, types, **options)
+            known = [*types[: command.parameters], *command.clocks] if command.clocks else types
+            described = lease.session.describe(command.text, known, **options)
         return _named(command, described, bool(options.get("error_bars")))
 
     def answer(
@@ -169,7 +174,8 @@ class Desk:
             return self._looked_up(asker, command, arguments, types, run_time, job)
         version = self._version(asker, command)
         with self.house.lease(version, asker.user) as lease:
-            return self._asked(lease, command, arguments, run_time.options, job)
+            values = timed(command, arguments, run_time.zone)
+            return self._asked(lease, command, values, run_time.options, job)
 
     def _looked_up(
         self,
@@ -185,13 +191,14 @@ class Desk:
         Its database is shared, and whoever cancels ends all that is under way on it; the others
         ask again, which changes nothing.
         """
-        catalog = self._catalog(asker)
+        catalog, kinds = self._catalog(asker), _catalog_types(types)
+        text = typed(command.text, kinds)
         while True:
             job.works(catalog.interrupt)
             try:
                 with watching(Watch(CATALOG_SECONDS)):
-                    made = catalog.describe(command.text, _catalog_types(types))
-                    found = catalog.run(command.text, arguments, run_time.changed)
+                    made = catalog.describe(text, kinds)
+                    found = catalog.run(text, arguments, run_time.changed)
                 if command.kind == "catalog":
                     self.house.note(asker.user, command.original, "answered", tables=command.tables)
                     job.noted = True
@@ -208,7 +215,8 @@ class Desk:
         """An answer that was given before, without a thread; None where there is none."""
         if command.kind != "query" or not self.house.quick:
             return None
-        values, options = list(arguments) or None, run_time.options
+        values = list(timed(command, arguments, run_time.zone)) or None
+        options = run_time.options
         with self.house.idle(self._version(asker, command), asker.user) as session:
             if session is None or not session.remembers(command.text, values, **options):
                 return None
@@ -262,13 +270,13 @@ class Desk:
             if name.lower() not in served:
                 at = command.text.lower().find(name.lower())
                 place = Place(command.text, at, at + len(name)) if at >= 0 else None
-                raise UnknownTableError(
+                raise UnknownRelation(
                     f'relation "{name}" does not exist',
                     hint="the tables are listed in information_schema.tables",
                     place=place,
                 )
         if len(wanted) != 1:
-            raise NotSupportedError(
+            raise Unsupported(
                 "a statement can be about one release only",
                 hint="ask about each in a statement of its own",
             )

@@ -17,23 +17,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsql.errors import Error, NotSupportedError
+from privsql.errors import Error
+from privsql.fronts.pgwire import preparing
 from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, check_room, moved, shown
 from privsql.fronts.pgwire.desk import Answer, Asker, Column, Desk, Job
 from privsql.fronts.pgwire.errors import (
     AbortedError,
-    BindError,
     NoTransactionError,
     TakenCursorError,
     TakenStatementError,
     UnknownCursorError,
+    UnknownParameterError,
     UnknownStatementError,
     warning_fields,
 )
 from privsql.fronts.pgwire.parameters import RunTime
 from privsql.fronts.pgwire.sending import Copy
-from privsql.fronts.pgwire.types import kind_of, kind_of_name
+from privsql.fronts.pgwire.types import TEXT, kind_of
 from privsql.sql.postgres import Command
+from privsql.sql.tree import Unsupported
 
 ENDS = ("commit", "rollback")
 ROWS = ("query", "catalog", "constant")
@@ -76,9 +78,15 @@ class Dialogue:
     async def _threaded(self, pool: Any, work: Callable[..., Any], *given: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
 
-    async def _answer(
+    async def answer(
         self, command: Command, arguments: Sequence[Any], types: Sequence[str] = ()
     ) -> Answer:
+        """Run a command that returns rows."""
+        if len(arguments) < command.parameters:
+            raise UnknownParameterError(
+                f"there is no parameter ${len(arguments) + 1}",
+                hint="prepare the statement and give its values, or write them out",
+            )
         for name, value, local in command.settings:
             self.run_time.set(name, value, local=local)
         known = self.desk.instant(self.asker, command, arguments, self.run_time)
@@ -136,15 +144,17 @@ class Dialogue:
         given = prepared.given
         count = 0 if command is None else command.parameters
         if command is None or all(n in given for n in range(1, count + 1)):
-            found = [given[n].duckdb for n in range(1, max(count, max(given, default=0)) + 1)]
-            kinds = [given[n] for n in range(1, len(found) + 1)]
+            kinds = [given[n] for n in range(1, count + 1)]
+            found = [kind.duckdb for kind in kinds]
         else:
             inner = command.inner or command
-            known = {n: kind.duckdb for n, kind in given.items()}
+            known = {n: kind.duckdb for n, kind in given.items() if n <= count}
             found = await self._threaded(
                 self.desk.asking, self.desk.types, self.asker, inner, known
             )
             kinds = [given.get(n) or kind_of(kind) for n, kind in enumerate(found, 1)]
+        # A client may settle the types of more than there are: it must give values for them too.
+        kinds += [given.get(n, TEXT) for n in range(len(kinds) + 1, prepared.wanted + 1)]
         prepared.kinds, prepared.types = kinds, found
 
     async def columns(self, prepared: Prepared) -> tuple[Column, ...] | None:
@@ -207,10 +217,10 @@ class Dialogue:
         """Carry a command out."""
         self.check(command)
         if command.kind in ROWS:
-            return Reply(command.tag, await self._answer(command, arguments, types))
+            return Reply(command.tag, await self.answer(command, arguments, types))
         work = _WORK.get(command.kind)
         if work is None:
-            raise NotSupportedError(
+            raise Unsupported(
                 f"{command.name or command.kind.upper()} is not a question",
                 hint="privsql answers SELECT; nothing can be changed through it",
             )
@@ -295,11 +305,11 @@ class Dialogue:
             raise NoTransactionError("DECLARE CURSOR can only be used in transaction blocks")
         inner = command.inner
         if inner is None or inner.kind not in ROWS:
-            raise NotSupportedError("a cursor is for a query")
+            raise Unsupported("a cursor is for a query")
         if command.name in self.portals:
             raise TakenCursorError(f'cursor "{command.name}" already exists')
         formats = (1,) if command.options.get("binary") else ()
-        answer = await self._answer(inner, arguments)
+        answer = await self.answer(inner, arguments)
         made = Portal(command.name, Prepared(inner), formats=formats, hold=command.hold)
         made.answer = answer
         self.open(made)
@@ -330,45 +340,9 @@ class Dialogue:
 
     async def _copy(self, command: Command, arguments: Sequence[Any]) -> Reply:
         if command.inner is None or command.inner.kind not in ROWS:
-            raise NotSupportedError("COPY is for a query", hint="COPY (SELECT ...) TO STDOUT")
+            raise Unsupported("COPY is for a query", hint="COPY (SELECT ...) TO STDOUT")
         how = Copy.of(command.options)
-        return Reply(command.tag, await self._answer(command.inner, arguments), how)
-
-    # -- prepared statements by SQL --------------------------------------------------------
-
-    async def _prepare(self, command: Command, _: Sequence[Any]) -> Reply:
-        kinds = {n: kind_of_name(name) for n, name in enumerate(command.arguments, 1)}
-        given = {n: kind for n, kind in kinds.items() if kind is not None}
-        self.prepare(command.name, Prepared(command.inner, given))
-        return Reply(command.tag)
-
-    async def _execute(self, command: Command, _: Sequence[Any]) -> Reply:
-        prepared = self.statement(command.name)
-        if prepared.command is None:
-            return Reply("SELECT")
-        wanted = prepared.command.parameters
-        if len(command.arguments) != wanted:
-            raise BindError(
-                f'prepared statement "{command.name}" takes {wanted} parameters;'
-                f" {len(command.arguments)} were given"
-            )
-        values = []
-        for text in command.arguments:
-            found = await self.read(f"SELECT {text}")
-            if len(found) != 1 or found[0].kind != "constant":
-                raise NotSupportedError("EXECUTE takes constants")
-            answer = await self._answer(found[0], ())
-            values.append(answer.table.column(0)[0].as_py())
-        await self.types(prepared)
-        return await self.execute(prepared.command, values, prepared.types)
-
-    async def _deallocate(self, command: Command, _: Sequence[Any]) -> Reply:
-        if command.name:
-            self.statement(command.name)
-            del self.statements[command.name]
-        else:
-            self.statements.clear()
-        return Reply(command.tag)
+        return Reply(command.tag, await self.answer(command.inner, arguments), how)
 
 
 _Work = Callable[[Dialogue, Command, Sequence[Any]], Awaitable[Reply]]
@@ -388,7 +362,7 @@ _WORK: dict[str, _Work] = {
     "move": Dialogue._fetch,
     "close": Dialogue._close,
     "copy": Dialogue._copy,
-    "prepare": Dialogue._prepare,
-    "execute": Dialogue._execute,
-    "deallocate": Dialogue._deallocate,
+    "prepare": preparing.prepare,
+    "execute": preparing.execute,
+    "deallocate": preparing.deallocate,
 }

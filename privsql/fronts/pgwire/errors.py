@@ -24,6 +24,18 @@ class BindError(ProgrammingError):
     sqlstate = "08P01"
 
 
+class CountError(BindError):
+    """EXECUTE with too few or too many values."""
+
+    sqlstate = "42601"
+
+
+class UnknownParameterError(BindError):
+    """A parameter in a statement that is not prepared, so that nobody can give its value."""
+
+    sqlstate = "42P02"
+
+
 class RefusedError(OperationalError):
     """Nobody may log in like that."""
 
@@ -108,11 +120,25 @@ class TakenCursorError(ProgrammingError):
     sqlstate = "42P03"
 
 
-class UnknownTableError(ProgrammingError):
-    """There is no such table for this user."""
+class UnknownColumnError(ProgrammingError):
+    """No relation of the catalog has such a column."""
 
-    code = "table"
-    sqlstate = "42P01"
+    code = "unknown-name"
+    sqlstate = "42703"
+
+
+class UnknownFunctionError(ProgrammingError):
+    """There is no such function."""
+
+    code = "unknown-name"
+    sqlstate = "42883"
+
+
+class UnknownTypeError(ProgrammingError):
+    """PREPARE names a type that there is not."""
+
+    code = "unknown-name"
+    sqlstate = "42704"
 
 
 class UnknownSettingError(ProgrammingError):

@@ -14,6 +14,7 @@ is idle holds none.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -184,8 +185,8 @@ class House:
                 with self._turn:
                     number, self._count = self._count, self._count + 1
                 link = self._folders.link(path, f"{number}-{path.name}")
-            except OSError:
-                raise OperationalError(f"{path.name} cannot be read") from None
+            except OSError as problem:
+                raise _unread(path, problem) from None
             try:
                 release = open_release(link)
             except BaseException:
@@ -306,16 +307,31 @@ class Folders:
         self._made: dict[Path, tuple[Path, int]] = {}
 
     def link(self, path: Path, name: str) -> Path:
-        """A path of its own for a file: a link where there can be one, else a copy."""
+        """A path of its own for a file: a link where there can be one, else a copy.
+
+        A copy is made in pieces and takes as much room as the release, wherever there is room
+        for it; what was begun and failed is removed.
+        """
         for parent in (self._first, path.parent):
-            try:
+            with suppress(OSError):  # another file system, or no right to write there
                 made = self._in(parent) / name
                 os.link(path, made)
                 return made
+        try:
+            return self._copied(path, self._first, name)
+        except OSError as problem:
+            try:
+                return self._copied(path, path.parent, name)
             except OSError:
-                continue  # another file system, or no right to write there
-        made = self._in(self._first) / name
-        shutil.copyfile(path, made)
+                raise problem from None
+
+    def _copied(self, path: Path, parent: Path, name: str) -> Path:
+        made = self._in(parent) / name
+        try:
+            shutil.copyfile(path, made)
+        except BaseException:
+            self.remove(made)
+            raise
         return made
 
     def _in(self, parent: Path) -> Path:
@@ -351,6 +367,16 @@ def _clear(parent: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+def _unread(path: Path, problem: OSError) -> OperationalError:
+    if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return OperationalError(f"{path.name} cannot be read")
+    return OperationalError(
+        f"there is no room for a copy of {path.name}",
+        hint="a release is copied where it cannot be linked: keep it where the server may write,"
+        " or set TMPDIR to a folder beside it",
+    )
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

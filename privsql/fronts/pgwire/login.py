@@ -44,9 +44,16 @@ class Entered:
 
 
 async def enter(
-    channel: Channel, security: Security, house: House, cancel: Callable[[bytes], None]
+    channel: Channel,
+    security: Security,
+    house: House,
+    cancel: Callable[[bytes], None],
+    claims: Callable[[str], None] = lambda _: None,
 ) -> Entered | None:
-    """Let somebody in; None where that was a request to cancel."""
+    """Let somebody in; None where that was a request to cancel.
+
+    ``claims`` is told the name that they give, before anything is proven.
+    """
     encrypted = False
     asked = 0
     while True:
@@ -67,6 +74,7 @@ async def enter(
     if code & 0xFFFF or unknown:
         channel.say(codec.negotiate(0, unknown))
     user = given.get("user", "")
+    claims(user)
     if not user:
         raise RefusedError("no PostgreSQL user name specified in startup packet")
     if "replication" in given and given["replication"].lower() not in ("false", "off", "0", "no"):

@@ -40,6 +40,7 @@ from privsql.fronts.pgwire.users import Users
 
 # Connections beyond the limit that may be there for a moment: to be told so, or to cancel.
 STRANGERS = 100
+NAME = 63  # characters of a user's name in the log, as PostgreSQL keeps
 log = logging.getLogger("privsql.pgwire")
 
 
@@ -65,11 +66,22 @@ class _Client:
     secret: bytes
     task: asyncio.Task[None] | None = None
     dialogue: Dialogue | None = None
+    user: str = ""  # as it was claimed
     state: str = "idle"
     since: float = field(default_factory=time.monotonic)
 
     def moved(self, state: str) -> None:
         self.state, self.since = state, time.monotonic()
+
+    def claims(self, user: str) -> None:
+        self.user = user
+
+    @property
+    def shown(self) -> str:
+        """Who and where from, for the log: short, and without what could forge a line of it."""
+        peer = self.channel.transport.get_extra_info("peername")
+        name = self.user if len(self.user) <= NAME else self.user[:NAME] + "..."
+        return f"{peer[0] if peer else 'nowhere'} as {name!a}"
 
 
 class Server:
@@ -156,8 +168,7 @@ class Server:
         except asyncio.CancelledError:
             pass
         except Error as problem:
-            peer = channel.transport.get_extra_info("peername")
-            log.info("a connection from %s was ended: %s", peer and peer[0], problem.code)
+            log.info("a connection from %s was ended: %s", client.shown, problem.code)
             channel.say(codec.fields(b"E", error_fields(problem, severity="FATAL")))
         except Exception as problem:
             log.error("a connection failed with a %s", type(problem).__name__, exc_info=problem)
@@ -169,9 +180,11 @@ class Server:
         channel = client.channel
         try:
             async with asyncio.timeout(self.allowance.authentication):
-                found = await enter(channel, self.security, self._house, self._cancel)
+                found = await enter(
+                    channel, self.security, self._house, self._cancel, client.claims
+                )
         except TimeoutError:
-            log.info("a client took too long to log in")
+            log.info("a connection from %s took too long to log in", client.shown)
             raise Closed from None
         if found is None:
             return
@@ -249,11 +262,19 @@ def secured(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(tls_cert, tls_key)
+        context.load_cert_chain(tls_cert, tls_key, _no_password)
         binding = binding_of(Path(tls_cert).read_bytes())
     except (OSError, ssl.SSLError, ValueError):
         raise OperationalError("the certificate or its key cannot be used") from None
     return Security(users, context, binding, require_tls)
+
+
+def _no_password() -> str:
+    """Asked for where a key is encrypted; otherwise OpenSSL would ask the terminal, and wait."""
+    raise OperationalError(
+        "the key of the certificate is encrypted",
+        hint="give one that is not, readable by the server alone: openssl pkey -in KEY -out PLAIN",
+    )
 
 
 def check_address(host: str, security: Security, *, insecure: bool = False) -> None:

@@ -1,0 +1,34 @@
+"""The time of a statement, for the clocks that it asks."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from privsql.sql.postgres_command import Command
+
+
+def timed(
+    command: Command, arguments: Sequence[Any], zone: str, now: dt.datetime | None = None
+) -> Sequence[Any]:
+    """The client's values, then the times that the statement asks for: all of one moment.
+
+    >>> from privsql.sql.postgres import read
+    >>> [made] = read("SELECT count(*) FROM t WHERE a = $1 AND d < current_date")
+    >>> noon = dt.datetime(2024, 12, 31, 20, tzinfo=dt.UTC)
+    >>> timed(made, ["x"], "Asia/Tokyo", noon)
+    ['x', datetime.date(2025, 1, 1)]
+    """
+    if not command.clocks or len(arguments) < command.parameters:
+        return arguments
+    found = dt.datetime.now(dt.UTC) if now is None else now
+    local = found.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    times = {
+        "TIMESTAMPTZ": found,
+        "TIMESTAMP": local,
+        "DATE": local.date(),
+        "TIME": local.time(),
+    }
+    return [*arguments[: command.parameters], *(times[kind] for kind in command.clocks)]

@@ -1,0 +1,1 @@
+"""Superset, as its users have it, against ``privsql serve``: see ``__main__``."""
