@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check bench clean
+.PHONY: help install demo test lint types check bench superset papers clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -22,8 +22,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)  ## make .venv and install privsql in it
 
-demo: $(STAMP)  ## publish a small table and reconstruct it
-	@$(BIN)/python examples/01_first_reconstruction.py
+demo: $(STAMP)  ## the whole story on a generated clinic, in a minute
+	@$(BIN)/privsql demo
 
 lint: $(STAMP)  ## ruff, formatting included
 	$(BIN)/ruff check .
@@ -42,5 +42,14 @@ bench: $(STAMP)  ## ratios of speed, each measured in one run
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.bench.bench_wire
 
+# Opt in: installs Superset in an environment of its own, which takes minutes.
+superset: $(STAMP)  ## a real Superset connects, lists, makes a dataset and draws a chart
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.wire.superset
+
+papers: $(STAMP)  ## reproduce the four papers' tables and figures, in some twenty minutes
+	for paper in olap fine recon splu; do \
+	  OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python examples/papers/$$paper.py || exit 1; done
+	$(BIN)/python examples/papers/summary.py
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis privsql-demo

@@ -1,7 +1,8 @@
 """From a raw table to a reconstructed count, step by step.
 
 Nobody's row can be trusted in the published table, and yet the counts come back, each with
-its error bar.  Run it with ``make demo`` or ``python examples/01_first_reconstruction.py``.
+its error bar.  What privsql does for a query is done here by hand, with the kernels.  Run it
+with ``python examples/08_by_hand.py``.
 """
 
 from __future__ import annotations

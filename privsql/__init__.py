@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from privsql.answer.kinds import Timestamp as Timestamp
     from privsql.answer.kinds import TimestampFromTicks as TimestampFromTicks
     from privsql.answer.result import Answer as Answer
+    from privsql.audit.job import audit as audit
     from privsql.errors import DatabaseError as DatabaseError
     from privsql.errors import DataError as DataError
     from privsql.errors import Error as Error
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from privsql.errors import OperationalError as OperationalError
     from privsql.errors import ProgrammingError as ProgrammingError
     from privsql.errors import Warning as Warning
+    from privsql.fronts.advising import advise as advise
     from privsql.fronts.dbapi import Connection as Connection
     from privsql.fronts.dbapi import Cursor as Cursor
     from privsql.fronts.dbapi import connect as connect
@@ -57,9 +59,10 @@ threadsafety = 2  # threads may share the module and connections
 paramstyle = "qmark"
 
 # Loaded when they are first asked for: importing privsql must stay quick.
-_ROOMS = ("publish", "release", "channels", "errors")
+_ROOMS = ("publish", "release", "channels", "errors", "audit", "learn")
 _NAMES = {
     "privsql.fronts.dbapi": ("connect", "Connection", "Cursor"),
+    "privsql.fronts.advising": ("advise",),
     "privsql.answer.result": ("Answer",),
     "privsql.answer.kinds": (
         *("STRING", "BINARY", "NUMBER", "DATETIME", "ROWID"),

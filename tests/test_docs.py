@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.docs.reference import commands, page
+from tests.docs.serving import PASSWORD, Followed, needed
 from udfs.functions import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,17 +50,6 @@ def python_blocks() -> list[tuple[str, str, str | None]]:
     return found
 
 
-# Those of the other page want a server; they are below.
-ALONE = [block for block in python_blocks() if block[0] != "bi.md"]
-
-
-@pytest.mark.parametrize(("name", "code", "output"), ALONE)
-def test_python_blocks_run_and_print_what_is_shown(name, code, output, tmp_path):
-    printed = run(code, tmp_path)
-    if output is not None:
-        assert printed == output
-
-
 def shell_lines() -> list[str]:
     return sorted(
         {
@@ -91,99 +78,11 @@ def commands_of(path: Path, *starts: str) -> list[str]:
 
 
 README, BI = ROOT / "README.md", ROOT / "docs" / "bi.md"
-PASSWORD = "open sesame"
-# Runs a command in a terminal of its own, and types a password where one is asked for.
-TERMINAL = """
-import os, pty, sys
-child, terminal = pty.fork()
-if child == 0:
-    os.execvp(sys.argv[2], sys.argv[2:])
-seen = b""
-try:
-    while part := os.read(terminal, 1000):
-        seen += part
-        if seen.endswith(b": "):
-            os.write(terminal, sys.argv[1].encode() + b"\\n")
-except OSError:
-    pass  # how a terminal ends
-sys.stdout.buffer.write(seen)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@dataclass
-class Followed:
-    """A folder where the commands of a page were typed, and servers that they started."""
-
-    folder: Path
-    ports: dict[str, str] = field(default_factory=dict)  # of the page -> free ones
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Where `privsql` is found, and what is not to be asked for or changed."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        own = {"PATH": path, "XDG_STATE_HOME": str(self.folder), "PGPASSWORD": PASSWORD}
-        return {**os.environ, **own, "PSQLRC": os.devnull, "PGOPTIONS": ""}
-
-    def here(self, text: str) -> str:
-        """What a page says, with the ports and the password of this test."""
-        for theirs, ours in self.ports.items():
-            text = text.replace(theirs, ours)
-        return text.replace("PASSWORD", PASSWORD.replace(" ", "%20"))
-
-    def typed(self, line: str) -> str:
-        """Run a line of a page in a shell; it must succeed."""
-        asks = line.startswith("privsql user add") and "--password-stdin" not in line
-        command = ["bash", "-c", self.here(line)]
-        if asks:
-            command = [sys.executable, "-c", TERMINAL, PASSWORD, *command]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=self.environment,
-            timeout=120,
-        )
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
-        return done.stdout
-
-    @contextmanager
-    def serving(self, line: str) -> Iterator[None]:
-        """Start the server of a line, and stop it as the page says."""
-        (theirs,) = re.findall(r":(\d+)\b", line)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.ports[theirs] = str(free.getsockname()[1])
-        process = subprocess.Popen(
-            shlex.split(self.here(line)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env=self.environment,
-        )
-        banner = process.stdout.readline()
-        try:
-            assert self.ports[theirs] in banner, process.stderr.read()
-            yield
-        finally:
-            process.terminate()
-            _, said = process.communicate(timeout=60)
-        assert process.returncode == 0, said
-
-    def follow(self, lines: list[str], running: ExitStack) -> None:
-        for line in lines:
-            if line.startswith("privsql serve "):
-                running.enter_context(self.serving(line))
-            else:
-                self.typed(line)
 
 
 def followed(folder: Path, path: Path, running: ExitStack) -> Followed:
-    """Do what a page says; the README's Python blocks have made the files that are named."""
-    for name in ("patients.csv", "rows.csv"):
-        run(next(code for page, code, _ in python_blocks() if name in code), folder)
+    """Do what a page says; a Python block of the README has made the release that it names."""
+    run(next(code for _, code, _ in python_blocks() if "rows.csv" in code), folder)
     (folder / "grafana.password").write_text(PASSWORD)
     made = Followed(folder)
     made.follow(commands_of(path, "privsql ", "openssl "), running)
@@ -194,21 +93,6 @@ def followed(folder: Path, path: Path, running: ExitStack) -> Followed:
 def bi(tmp_path_factory) -> Iterator[Followed]:
     with ExitStack() as running:
         yield followed(tmp_path_factory.mktemp("bi"), BI, running)
-
-
-def needed(program: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
-
-
-def test_commands_of_the_readme_work_in_their_order(tmp_path):
-    assert len(commands_of(README, "privsql ")) >= 7
-    with ExitStack() as running:
-        made = followed(tmp_path, README, running)
-        needed("psql")
-        (line,) = commands_of(README, "psql ")
-        shown = "\n".join(row.rstrip() for row in made.typed(line).strip("\n").splitlines())
-        assert f"```sh\n{line}\n```\n\n```\n{shown}\n```\n" in README.read_text()
 
 
 @pytest.mark.parametrize("line", commands_of(BI, "psql "))
@@ -343,25 +227,11 @@ def test_what_is_refused_to_bi_tools(bi, text, verdict):
             assert problem.value.diag.message_detail.startswith("privsql: ")
 
 
-def test_no_other_command_stands_in_the_documents():
-    # `pip install .` is run by test_packaging, in an environment of its own.
-    known = ("make ", "privsql ", "pip install .", "psql ", "openssl ")
-    assert [line for line in shell_lines() if not line.startswith(known)] == []
-    for path in DOCUMENTS:
-        if path not in (README, BI):
-            assert commands_of(path, "privsql ", "psql ", "openssl ") == []
-
-
 def test_every_command_and_option_is_documented():
-    """Each command stands in the README, each option in its command's help."""
-    from privsql.fronts.cli import main
-
-    text = (ROOT / "README.md").read_text()
-    for name, command in main.commands.items():
-        assert f"privsql {name}" in text
-        for parameter in getattr(command, "params", []):
-            if parameter.param_type_name == "option":
-                assert parameter.help, f"{name} {parameter.name} has no help"
+    """On a change: python -m tests.docs.reference > docs/cli.md."""
+    assert (ROOT / "docs" / "cli.md").read_text() == page() + "\n"
+    text = README.read_text()
+    assert [name for name, _ in commands() if name not in text] == []
 
 
 def test_every_make_target_is_documented():
@@ -414,8 +284,8 @@ def test_examples_run(path):
     assert printed
 
 
-def test_the_demos_intervals_hold_the_truth():
-    printed = run(f"import runpy; runpy.run_path({str(EXAMPLES[0])!r}, run_name='__main__')")
+def test_intervals_by_hand_hold_the_truth():
+    printed = run(f"import runpy; runpy.run_path({str(EXAMPLES[-1])!r}, run_name='__main__')")
     rows = re.findall(r"^ +(?:north|south) +(\d+) .*\[(\d+), (\d+)\]$", printed, re.MULTILINE)
     assert len(rows) == 2
     for truth, low, high in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,3 +127,18 @@ def test_the_table_can_be_broken(module, source):
 )
 def test_what_the_table_allows_passes(module, source):
     assert faults(source, module) == []
+
+
+def test_the_page_about_the_rooms_says_the_same():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    told = {}
+    for room, may in re.findall(r"^\| `([\w/]+)` \| .* \| ([^|]*) \|$", page, re.MULTILINE):
+        named = re.findall(r"`([\w.]+)`", may)
+        full = {name if name == "udfs" else f"privsql.{name}" for name in named}
+        told[room.replace("/", ".")] = full
+    everything = {"privsql.fronts": set()}  # "everything" is a word
+    assert {**told, **everything} == {
+        room: set() if room == "privsql.fronts" else may
+        for room, may in ALLOWED.items()
+        if room not in ("privsql", "privsql.errors")
+    }

@@ -18,8 +18,16 @@ WIDEST = 40  # cells of a terminal that one value may take
 DOTS = "..."
 
 
-def text(outcome: Outcome, max_rows: int = ROWS, max_width: int | None = None) -> str:
-    """The answer as a table with error bars, then what has to be said about it."""
+WHOLE = "columns and df() have them all"
+
+
+def text(
+    outcome: Outcome, max_rows: int = ROWS, max_width: int | None = None, whole: str = WHOLE
+) -> str:
+    """The answer as a table with error bars, then what has to be said about it.
+
+    ``whole`` says where the columns are that did not fit.
+    """
     if outcome.kind == "explain" and outcome.table.num_columns == 1:
         return "\n".join([*explanation(outcome).splitlines(), *notices(outcome)])
     if not outcome.columns:
@@ -31,7 +39,7 @@ def text(outcome: Outcome, max_rows: int = ROWS, max_width: int | None = None) -
     footer = list(found.footer)
     if left_out:
         some = f"{len(found.names)} columns, {len(found.names) - left_out} shown"
-        footer.insert(0, f"{some}; columns and df() have them all")
+        footer.insert(0, f"{some}; {whole}")
     return "\n".join([*lines, *footer])
 
 

@@ -24,6 +24,11 @@ def user() -> None:
 
     No password is in the file.  It is made with mode 0600, and a server sees changes at the next
     login.
+
+    \b
+    Examples:
+      privsql user add ann --users users.json
+      privsql user list --users users.json
     """
 
 

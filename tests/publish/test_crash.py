@@ -56,9 +56,9 @@ PUBLISHING = """
 job.publish("raw.parquet", out, spec="spec.toml", seed=8, force=True, progress=progress)
 """
 COMMAND = """
-from privsql.fronts import cli
+from privsql.fronts import cli, cli_common
 if progress is not None:
-    cli.Shown._more = progress
+    cli_common.Shown._more = progress
 cli.main(["publish", "spec.toml", "--source", "raw.parquet", "-o", out, "--seed", "8", "--force"])
 """
 

@@ -1,0 +1,146 @@
+"""Reconstruction privacy over personal groups: which violate (lambda, delta), and how badly.
+
+A group violates it when it has more independent trials than s_g allows (RECON cor. 4).  From
+raw data s_g is exact.  From a release alone it is estimated, and held between two bounds that
+need no estimate: s_g falls with f, the largest frequency, and 1/m <= f <= 1, so that
+
+    trials >  s(1/m)   violates whatever the frequencies are,
+    trials <= s(1)     is private whatever they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsql.audit.counting import Cells
+from privsql.audit.criteria import Array
+from privsql.audit.findings import GroupAudit, GroupTail, Thresholds
+from privsql.audit.trials import cap_of, chances, chernoff_of, exact_of, two_binomials
+from privsql.channels import Channel, Uniform
+
+Indices = NDArray[np.intp]
+
+# Groups whose tails are computed exactly and shown: those that are worst off.
+TAILS = 1_000
+
+
+def audit_groups(
+    column: str,
+    channel: Channel,
+    cells: Cells | None,
+    rows: Array,
+    trials: Array | None,
+    asked: Thresholds,
+    *,
+    known: bool,
+) -> GroupAudit:
+    """Hold every non-empty group against its cap.
+
+    ``rows`` and ``trials`` have one entry a group; trials None says that the paper's duplicates
+    hide them, and a group is then taken to have as many as its cap, rounded down.  ``cells`` are
+    original counts, known or reconstructed; None where they cannot be.
+    """
+    wanted = (asked.relative_error, asked.probability)
+    kept, false = chances(channel)
+    present = np.flatnonzero(rows > 0)
+    cap, binding = _caps(cells, rows, kept, false, wanted)
+    if trials is None:
+        trials = np.where(rows > cap, np.maximum(np.floor(np.minimum(cap, rows)), 1), rows)
+    different = (kept[:1], false[:1]) if isinstance(channel, Uniform) else (kept, false)
+    smallest = float(cap_of(1.0, *different, *wanted).min())
+    surely = float(cap_of(1 / channel.size, *different, *wanted).max())
+
+    def count(violating: NDArray[np.bool_]) -> tuple[int, int]:
+        """Groups and people."""
+        chosen = present[violating[present]]
+        return len(chosen), round(float(rows[chosen].sum()))
+
+    over = count(trials > cap)
+    least, most = count(trials > surely), count(trials > smallest)
+    found = None if cells is None else over
+    frequency = np.zeros(len(rows))
+    if cells is not None:
+        has = binding >= 0
+        frequency[has] = cells.shares[binding[has]]
+    return GroupAudit(
+        column=column,
+        known=known,
+        groups=len(present),
+        people=round(float(rows.sum())),
+        least=over if known else least,
+        violating=found,
+        most=over if known else most,
+        number=present,
+        rows=rows[present],
+        trials=trials[present],
+        frequency=frequency[present],
+        cap=cap[present],
+        tails=_tails(cells, channel, present, rows, trials, cap, binding, asked),
+    )
+
+
+def _caps(
+    cells: Cells | None, rows: Array, kept: Array, false: Array, wanted: tuple[float, float]
+) -> tuple[Array, Indices]:
+    """s_g of each group, and the cell that sets it (-1: none)."""
+    cap = np.full(len(rows), np.inf)
+    binding = np.full(len(rows), -1, dtype=np.intp)
+    if cells is None or not len(cells.groups):
+        return cap, binding
+    each = cap_of(cells.shares, kept[cells.values], false[cells.values], *wanted)
+    # Cells are sorted by group: the first of the smallest of each stretch.
+    starts = np.flatnonzero(np.diff(cells.groups, prepend=-1))
+    smallest = np.minimum.reduceat(each, starts)
+    groups = cells.groups[starts]
+    cap[groups] = smallest
+    spread = np.repeat(smallest, np.diff(starts, append=len(each)))
+    hits = np.flatnonzero(each == spread)
+    binding[cells.groups[hits[::-1]]] = hits[::-1]
+    return cap, binding
+
+
+def _tails(
+    cells: Cells | None,
+    channel: Channel,
+    present: Indices,
+    rows: Array,
+    trials: Array,
+    cap: Array,
+    binding: Indices,
+    asked: Thresholds,
+) -> tuple[GroupTail, ...]:
+    """Tails of the groups that exceed their caps most, equal ones computed once."""
+    if cells is None:
+        return ()
+    some = present[(binding[present] >= 0) & np.isfinite(cap[present])]
+    worst = some[np.argsort(-trials[some] / cap[some], kind="stable")[:TAILS]]
+    kept, false = chances(channel)
+    exact = two_binomials(channel)
+    cache: dict[tuple[int, int, int], GroupTail] = {}
+    found = []
+    for group in worst.tolist():
+        cell = int(binding[group])
+        n, share = round(float(trials[group])), float(cells.shares[cell])
+        value = int(cells.values[cell])
+        held = min(n, round(n * share))
+        key = (n, held, 0 if channel.mechanism == "uniform" else value)
+        if key not in cache:
+            chance = (float(kept[value]), float(false[value]))
+            error = asked.relative_error
+            tails = exact_of(n, held, *chance, error) if exact else None
+            bound = chernoff_of(n, share, *chance, error)
+            cache[key] = GroupTail(group, 0, n, share, float(cap[group]), bound, tails)
+        same = cache[key]
+        found.append(
+            GroupTail(
+                group,
+                round(float(rows[group])),
+                n,
+                share,
+                float(cap[group]),
+                same.chernoff,
+                same.exact,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,203 @@
+"""The way of an audit: a release and, at its publisher's, the raw table, to a report.
+
+    release ── opened, found whole ── groups and values counted, one scan a sensitive column
+            ── columns ── groups ── combinations ── findings ── AuditReport
+
+Without raw data original frequencies are reconstructed from the published values, and the
+report says so.  Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from privsql.audit.columns import audit_column, replacing
+from privsql.audit.counting import (
+    Cells,
+    group_sizes,
+    group_trials,
+    joint_counts,
+    published_cells,
+    raw_cells,
+    reconstructed,
+)
+from privsql.audit.criteria import Array, s_limit_many
+from privsql.audit.findings import (
+    ColumnAudit,
+    GroupAudit,
+    JointAudit,
+    RatioAudit,
+    Thresholds,
+)
+from privsql.audit.groups import audit_groups
+from privsql.audit.raw import side_by_side
+from privsql.audit.report import AuditReport
+from privsql.audit.verdicts import findings
+from privsql.channels import Decoy
+from privsql.channels.domain import MATERIALISE_LIMIT
+from privsql.errors import DataError, ProgrammingError
+from privsql.release.manifest import Manifest, SensitiveColumn
+from privsql.release.store import Release, open_release
+
+# Scales of Laplace noise, as in RECON table 2.
+SCALES = (10.0, 20.0, 40.0, 200.0)
+
+
+def audit(
+    release: str | Path | Release,
+    raw: str | Path | Sequence[str] | None = None,
+    **asked_for: Any,
+) -> AuditReport:
+    """Audit a release, with the raw table it was made from where that is at hand.
+
+    ``raw`` is CSV, Parquet or a table of a DuckDB file (``file.duckdb::table``), as for
+    publishing.  What is asked can be given by the names of :class:`Thresholds`; lambda and delta
+    are otherwise the release's own where it was protected by them.
+    """
+    opened = release if isinstance(release, Release) else open_release(release)
+    manifest = opened.manifest
+    asked = _thresholds(manifest, asked_for)
+    columns: list[ColumnAudit] = []
+    groups: list[GroupAudit] = []
+    with side_by_side(opened, raw) as con:
+        sizes = group_sizes(con, manifest)
+        trials = _trials(con, manifest, sizes)
+        effective = float((sizes if trials is None else trials).sum())
+        for column in manifest.sensitive:
+            known = raw is not None
+            counted = (raw_cells if known else published_cells)(con, manifest, column)
+            if known:
+                _same(counted.rows, sizes, manifest)
+            cells = counted if known else reconstructed(counted, column.channel)
+            shares = _shares(column, counted, known=known)
+            columns.append(audit_column(column, effective, shares, asked))
+            if column.mechanism != "decoy":  # its rows are no independent trials
+                groups.append(
+                    audit_groups(
+                        column.name, column.channel, cells, sizes, trials, asked, known=known
+                    )
+                )
+        joint = _joint(con, manifest, asked, known=raw is not None)
+    found = AuditReport(
+        release=str(opened.path),
+        table=manifest.table,
+        rows=round(float(sizes.sum())),
+        trials=round(effective),
+        known=raw is not None,
+        asked=asked,
+        privacy=manifest.privacy,
+        protection=manifest.protection,
+        columns=tuple(columns),
+        groups=tuple(groups),
+        joint=joint,
+        ratios=tuple(_ratio(scale, sizes) for scale in SCALES),
+        findings=(),
+    )
+    return replace(found, findings=findings(found))
+
+
+def _thresholds(manifest: Manifest, given: dict[str, Any]) -> Thresholds:
+    """What is asked: as given, else as the release was protected, else as usual."""
+    known = {field.name for field in fields(Thresholds)}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise ProgrammingError(
+            f"an audit knows nothing of {', '.join(unknown)}",
+            hint=f"what can be asked: {', '.join(sorted(known))}",
+        )
+    protection = manifest.protection
+    own: dict[str, Any] = {}
+    if protection is not None:
+        own = {
+            "relative_error": protection.relative_error,
+            "probability": protection.probability,
+        }
+    return Thresholds(**(own | given))
+
+
+def _trials(con: duckdb.DuckDBPyConnection, manifest: Manifest, sizes: Array) -> Array | None:
+    """Independent trials of each group; None where the paper's duplicates hide them."""
+    if manifest.protection is None:
+        return sizes
+    if manifest.protection.scaling == "duplicate":
+        return None
+    return group_trials(con, manifest)
+
+
+def _same(rows: Array, sizes: Array, manifest: Manifest) -> None:
+    """Refuse a raw source whose groups have other sizes than those of the release."""
+    spare = sum(
+        c.channel.group_size - 1 for c in manifest.sensitive if isinstance(c.channel, Decoy)
+    )
+    more = rows - sizes
+    if (more < 0).any() or more.sum() > spare:
+        raise DataError(
+            "the raw source does not match the release:"
+            f" {int((more != 0).sum()):,} personal groups have other numbers of rows",
+            hint="name the source that this release was made from, as it was then",
+        )
+
+
+def _shares(column: SensitiveColumn, cells: Cells, *, known: bool) -> Array | None:
+    """Original frequencies of a column over all rows, counted or reconstructed; shape (m,)."""
+    channel = column.channel
+    if channel.size > MATERIALISE_LIMIT:
+        return None
+    counts = cells.totals
+    if not known:
+        # Not from the groups' counts, which are cut to what can be and would be biased in sum.
+        values = np.arange(channel.size)
+        one = Cells(np.zeros_like(values), values, counts, np.array([counts.sum()]), channel.size)
+        whole = reconstructed(one, channel)
+        if whole is None:
+            return None
+        counts = whole.totals
+    total = counts.sum()
+    return counts / total if total > 0 else None
+
+
+def _joint(
+    con: duckdb.DuckDBPyConnection, manifest: Manifest, asked: Thresholds, *, known: bool
+) -> JointAudit | None:
+    """Combinations of one value a column, held against OLAP thm 5."""
+    drawn = [
+        (column, replacing(column.channel))
+        for column in manifest.sensitive
+        if column.domain.size <= MATERIALISE_LIMIT
+    ]
+    used = [(column, q) for column, q in drawn if q is not None]
+    if len(manifest.sensitive) < 2 or len(used) < len(manifest.sensitive):
+        return None
+    kept = [column.channel.retention for column, _ in used]  # type: ignore[attr-defined]
+    limit = s_limit_many(kept, asked.rho1, asked.rho2, [float(q.max()) for _, q in used])
+    names = tuple(column.name for column, _ in used)
+    small = s_limit_many(kept, asked.rho1, asked.rho2)
+    if not known:
+        return JointAudit(names, limit, small, None)
+    codes, counts = joint_counts(con, manifest)
+    shares = counts / counts.sum()
+    masses = np.array([q[code] for (_, q), code in zip(used, codes, strict=True)])
+    rare = shares <= asked.rho1
+    if not rare.any():
+        return JointAudit(names, limit, small, 0.0)
+    with np.errstate(divide="ignore"):
+        ratios = shares[rare] / masses[:, rare].prod(axis=0)
+    # The limit is that of the combination that comes nearest to its own.
+    p = np.array(kept)[:, None]
+    room = ((1 - p) / ((1 - p) * masses[:, rare] + p)).prod(axis=0)
+    worst = int((ratios / np.maximum(room, 1e-300)).argmax())
+    limit = s_limit_many(kept, asked.rho1, asked.rho2, masses[:, rare][:, worst].tolist())
+    return JointAudit(names, limit, small, float(ratios[worst]))
+
+
+def _ratio(scale: float, sizes: Array) -> RatioAudit:
+    """Groups whose ratios Laplace noise of this scale gives away, ``b/x <= 1/20``."""
+    given = sizes[sizes >= 20 * scale]
+    largest = 2 * (scale / float(given.min())) ** 2 if len(given) else 0.0
+    return RatioAudit(scale, len(given), round(float(given.sum())), largest)

@@ -1,0 +1,169 @@
+# ruff: noqa: S608 - all names in these statements are quoted, or ours
+"""The release and, on the publisher's side, the raw table it was made from, side by side.
+
+A raw source must be the one of the release: the same columns, as many rows of each public
+tuple, values inside of the domains.  Anything else would make an audit of another table.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from privsql.channels import Decoy
+from privsql.errors import DataError, IntegrityError, OperationalError, ProgrammingError
+from privsql.release.manifest import Manifest
+from privsql.release.names import ROWS, TUPLES, quoted
+from privsql.release.store import Release, attach
+
+CSV, PARQUET, DUCKDB = {".csv", ".tsv", ".txt"}, {".parquet", ".pq"}, {".duckdb", ".db", ".ddb"}
+
+
+@contextmanager
+def side_by_side(
+    release: Release, raw: str | Path | Sequence[str] | None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with the release as ``release`` and the raw table, if any, as ``raw``.
+
+    Raw rows never spill to disk.  The release is read-only.
+    """
+    config = {"temp_directory": ""} if raw is not None else {}
+    connection = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]
+    try:
+        connection.execute("SET enable_progress_bar = false")
+        try:
+            attach(connection, release.path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
+        except duckdb.Error:
+            raise OperationalError(f"{release.path} cannot be opened again") from None
+        if raw is not None:
+            paths = [str(raw)] if isinstance(raw, str | Path) else [str(each) for each in raw]
+            with _read():
+                _open(connection, paths, release.manifest)
+                _match(connection, release.manifest)
+        with _read() if raw is not None else _whole(release):
+            yield connection
+    finally:
+        connection.close()
+
+
+def _open(con: duckdb.DuckDBPyConnection, paths: Sequence[str], manifest: Manifest) -> None:
+    """Make the view ``raw``: the columns of the release, public ones in its types."""
+    files = [file for path in paths for file in _files(path)]
+    kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
+    if files and kinds <= CSV:
+        found = con.read_csv(files)  # type: ignore[arg-type]
+    elif files and kinds <= PARQUET:
+        found = con.read_parquet(files)
+    elif kinds <= DUCKDB and len(files) == 1:
+        found = _table(con, files[0])
+    else:
+        raise ProgrammingError(
+            f"cannot read {', '.join(sorted(kinds)) or 'nothing'} as one raw source",
+            hint="give CSV or Parquet files of one kind, or one DuckDB file",
+        )
+    named = {name.casefold(): name for name in found.columns}
+    wanted = [c.name for c in manifest.public] + [c.name for c in manifest.sensitive]
+    missing = [name for name in wanted if name.casefold() not in named]
+    if missing:
+        raise DataError(
+            f"the raw source does not match the release: it has no column {', '.join(missing)}",
+            hint="name the source that this release was made from",
+        )
+    found.create_view("source_rows")
+    parts = [
+        f"{quoted(named[column.name.casefold()])}::{column.type} AS {quoted(column.name)}"
+        for column in manifest.public
+        if column.name in manifest.groups.columns
+    ]
+    parts += [
+        f"{quoted(named[column.name.casefold()])} AS {quoted(column.name)}"
+        for column in manifest.sensitive
+    ]
+    con.execute(f"CREATE TEMP VIEW raw AS SELECT {', '.join(parts)} FROM source_rows")
+
+
+def _table(con: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyRelation:
+    file, _, table = path.partition("::")
+    attach(con, Path(file), "ATTACH $path AS source (READ_ONLY, TYPE duckdb)")
+    if not table:
+        names = con.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE database_name = 'source'"
+            " AND schema_name = 'main'"
+        ).fetchall()
+        if len(names) != 1:
+            raise ProgrammingError(
+                f"{file} has {len(names)} tables", hint=f"name one: {file}::table"
+            )
+        table = names[0][0]
+    return con.table(f"source.main.{quoted(table)}")
+
+
+def _files(path: str) -> list[str]:
+    file, mark, table = path.partition("::")
+    found = sorted(glob.glob(file)) if glob.has_magic(file) else [file]
+    for each in found:
+        if not Path(each).is_file():
+            raise OperationalError(f"there is no file {each}")
+    if not found:
+        raise OperationalError(f"no file matches {path}")
+    return [each + mark + table for each in found]
+
+
+def _match(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
+    """Refuse a source with other rows than the release has, as far as public values tell."""
+    there = con.execute(f"SELECT sum({ROWS})::BIGINT FROM release.{TUPLES}").fetchall()[0][0]
+    here = con.execute("SELECT count(*) FROM raw").fetchall()[0][0]
+    # Rows that no decoy group had room for were dropped, less than a group a column.
+    spare = sum(
+        c.channel.group_size - 1 for c in manifest.sensitive if isinstance(c.channel, Decoy)
+    )
+    if 0 <= here - there <= spare:
+        return
+    batches = f", {len(manifest.batches)} batches that clients sent included" * bool(
+        manifest.batches
+    )
+    raise DataError(
+        f"the raw source does not match the release: it has {here:,} rows, the release {there:,}"
+        f"{batches}",
+        hint="name the source that this release was made from, as it was then",
+    )
+
+
+@contextmanager
+def _whole(release: Release) -> Iterator[None]:
+    """Turn errors of the database into ours."""
+    try:
+        yield
+    except duckdb.Error:
+        raise IntegrityError(
+            f"a table in {release.path} is damaged", hint="get the release again from its publisher"
+        ) from None
+
+
+@contextmanager
+def _read() -> Iterator[None]:
+    """Turn errors of the reader into ours, without the values that they quote."""
+    try:
+        yield
+    except (duckdb.IOException, OSError):
+        raise OperationalError("the raw source cannot be read as a file of its kind") from None
+    except duckdb.CatalogException:
+        raise ProgrammingError("the raw source has no such table or column") from None
+    except duckdb.ConversionException:
+        raise DataError(
+            "the raw source does not match the release: its public values have other types",
+            hint="name the source that this release was made from",
+        ) from None
+    except duckdb.OutOfMemoryException:
+        raise OperationalError(
+            "the raw source has too many groups for the memory of this machine"
+        ) from None
+    except duckdb.Error:
+        raise DataError(
+            "the raw source cannot be read: a row does not fit the types of its columns",
+            hint="mixed types in a CSV column are the usual cause; write them as text",
+        ) from None

@@ -1,0 +1,105 @@
+"""Decoy groups: how wrong small counts must be, and how right large ones are (SPLU 4).
+
+The published count of a value that f rows hold is ``Binomial(c f, 1/c)``: its own rows and
+the rows it is a decoy of, each of which shows it with chance 1/c.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsql.errors import ChannelError
+
+Array = NDArray[np.float64]
+
+# (1-e)f is 7 and not 7.000000000000001 for e = .3, f = 10.
+ROUNDING = 1e-9
+
+
+def miss_chance(count: int, group_size: int, relative_error: float) -> float:
+    """Chance that the published count of f rows is off by more than e f.
+
+        1 - sum_{x = ceil((1-e) f)}^{floor((1+e) f)} Binom(x; c f, 1/c)
+
+    >>> round(miss_chance(5, 10, 0.3), 2)
+    0.48
+    """
+    return float(_misses(np.array([count]), group_size, relative_error)[0])
+
+
+def small_sum_privacy(group_size: int, relative_error: float, alpha: int) -> float:
+    """T_P: the least chance of a relative error above e, over counts 1..alpha  (SPLU thm 4).
+
+    >>> round(small_sum_privacy(10, 0.3, 3), 3)
+    0.613
+    """
+    if not alpha >= 1:
+        raise ChannelError("alpha must be a whole number of at least 1")
+    counts = np.arange(1, alpha + 1)
+    return float(_misses(counts, group_size, relative_error).min())
+
+
+def large_sum_utility_printed(group_size: int, relative_error: float, chance: float) -> float:
+    """T_f as SPLU lemma 1 prints it, ``(c e^2 T_E)^(-1/2)``.  Wrong: it divides by n twice.
+
+    >>> round(large_sum_utility_printed(10, 0.3, 0.05), 1)
+    4.7
+    """
+    _checked(group_size, relative_error, chance)
+    return float((group_size * relative_error**2 * chance) ** -0.5)
+
+
+def large_sum_utility(group_size: int, relative_error: float, chance: float) -> float:
+    """T_f by Chebyshev: counts from here on are off by e f or more with chance <= T_E.
+
+        Var = f (1 - 1/c),   P(|f' - f| >= e f) <= (1-1/c) / (e^2 f),   T_f = (1-1/c) / (e^2 T_E)
+
+    >>> round(large_sum_utility(10, 0.3, 0.05), 9)
+    200.0
+    """
+    _checked(group_size, relative_error, chance)
+    return (1 - 1 / group_size) / (relative_error**2 * chance)
+
+
+def large_sum_utility_exact(group_size: int, relative_error: float, chance: float) -> int:
+    """T_f by the binomial itself: the least f from which on every count keeps to T_E.
+
+    The chance is a saw-tooth in f, so the last f that misses counts, not the first that keeps
+    to it; beyond Chebyshev's T_f none misses.
+
+    >>> large_sum_utility_exact(10, 0.3, 0.05)
+    41
+    """
+    last = math.ceil(large_sum_utility(group_size, relative_error, chance))
+    counts = np.arange(1, last + 1)
+    missing = _misses(counts, group_size, relative_error, strict=False) > chance
+    return int(counts[missing].max(initial=0)) + 1
+
+
+def _misses(
+    counts: NDArray[np.int_], group_size: int, relative_error: float, *, strict: bool = True
+) -> Array:
+    """P(|f' - f| > e f), or >= where not strict; one for each count."""
+    from scipy.stats import binom
+
+    _checked(group_size, relative_error, 0.5)
+    if (counts < 1).any():
+        raise ChannelError("a count must be at least 1")
+    nudge = ROUNDING if strict else -ROUNDING
+    low = np.ceil((1 - relative_error) * counts - nudge)
+    high = np.floor((1 + relative_error) * counts + nudge)
+    rows = counts * group_size
+    below = binom.cdf(low - 1, rows, 1 / group_size)
+    above = binom.sf(high, rows, 1 / group_size)
+    misses: Array = np.asarray(below + above)
+    return misses
+
+
+def _checked(group_size: int, relative_error: float, chance: float) -> None:
+    if group_size < 2:
+        raise ChannelError("a decoy group holds at least 2 values")
+    if not relative_error > 0 or not 0 < chance < 1:
+        raise ChannelError("the relative error must be above 0, the chance between 0 and 1")

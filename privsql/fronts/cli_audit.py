@@ -1,0 +1,81 @@
+"""The audit on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("release", type=_FILE)
+@click.option("--raw", help="The raw table: CSV, Parquet, or file.duckdb::table.")
+@click.option("--html", type=_FILE, help="Also write one page with plots here.")
+@click.option("--tables", type=_FILE, help="Also write the figures as a DuckDB file here.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option("-o", "--output", type=_FILE, help="Write the report here, not to stdout.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--rho", type=(float, float), help="rho1 rho2 that are asked.  [default: 0.1 0.95]")
+@click.option("--lambda", "relative_error", type=float, help="Of reconstruction privacy. [0.3]")
+@click.option("--delta", type=float, help="Of reconstruction privacy.  [default: 0.3]")
+def audit(
+    release: Path,
+    raw: str | None,
+    html: Path | None,
+    tables: Path | None,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+    rho: tuple[float, float] | None,
+    relative_error: float | None,
+    delta: float | None,
+) -> None:
+    """Say what a release protects, what it does not and for whom, and what to change.
+
+    With --raw figures are those of the raw table, and the report is for its publisher only.
+    lambda and delta are the release's own where it was protected by them.
+
+    \b
+    Examples:
+      privsql audit clinic.duckdb
+      privsql audit clinic.duckdb --raw patients.parquet --html audit.html --tables audit.duckdb
+      privsql audit clinic.duckdb --json -o audit.json
+    """
+    from privsql.audit.files import check_target, write_whole
+    from privsql.audit.job import audit as run
+    from privsql.errors import ProgrammingError
+
+    written = [path for path in (html, tables, output) if path is not None]
+    places = [path.absolute() for path in written]
+    if len(set(places)) < len(places):
+        raise ProgrammingError(
+            "two of the files to write have one name", hint="name different ones"
+        )
+    for path in written:
+        check_target(path, force=force)
+    for used in [release, *([Path(raw.partition("::")[0])] if raw else [])]:
+        if any(path.exists() and used.exists() and path.samefile(used) for path in written):
+            raise ProgrammingError(
+                f"{used} is what is audited and would be destroyed", hint="name another file"
+            )
+    given = {"relative_error": relative_error, "probability": delta}
+    if rho is not None:
+        given |= {"rho1": rho[0], "rho2": rho[1]}
+    report = run(release, raw, **{name: each for name, each in given.items() if each is not None})
+    text = report.to_json() if as_json else str(report)
+    if html is not None:
+        report.html(html, force=force)
+    if tables is not None:
+        report.write_tables(tables, force=force)
+    if output is None:
+        click.echo(text)
+    else:
+        write_whole(output, lambda made: _write(made, text), force=force)
+    for path in written:
+        click.echo(f"wrote {path}", err=True)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,34 @@
+"""`privsql completion`: what a shell needs to complete our commands, options and file names."""
+
+from __future__ import annotations
+
+import click
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and file names in your shell.
+
+    To have it in every new shell, write it where the shell looks, or add a line to its start file:
+
+    \b
+      bash   ~/.bashrc:  eval "$(privsql completion bash)"
+      zsh    ~/.zshrc:   eval "$(privsql completion zsh)"      (after compinit)
+      fish   privsql completion fish > ~/.config/fish/completions/privsql.fish
+
+    \b
+    Example:
+      eval "$(privsql completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.UsageError(f"There is no completion for {shell}.")
+    root = context.find_root()
+    # The name that people type: a script for `python -m` would complete python.
+    click.echo(found(root.command, {}, "privsql", "_PRIVSQL_COMPLETE").source())

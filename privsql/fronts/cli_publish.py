@@ -1,0 +1,125 @@
+"""Commands of a publisher and of a client that perturbs its own rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from privsql.fronts.cli_common import PATH, Shown, fail, force_option, output_option
+from privsql.fronts.cli_output import check_target, written
+
+
+@click.command()
+@click.argument("spec", type=PATH)
+@output_option("The release.", required=True)
+@click.option("--source", help="Where raw rows are; overrides the spec's.")
+@force_option
+@click.option("--seed", type=int, help="UNSAFE, for tests: draws that anybody can repeat.")
+@click.option("--accept-loss", is_flag=True, help="Publish although losses add up (see ledger).")
+def publish(
+    spec: Path, output: Path, source: str | None, force: bool, seed: int | None, accept_loss: bool
+) -> None:
+    """Publish a table as a release.
+
+    \b
+    Example:
+      privsql publish clinic.toml -o clinic.duckdb
+    """
+    from privsql.publish.job import publish as run
+
+    with Shown() as shown:
+        report = run(
+            source,
+            output,
+            spec=spec,
+            force=force,
+            seed=seed,
+            accept_loss=accept_loss,
+            progress=shown,
+        )
+    click.echo(str(report))
+
+
+@click.command()
+@click.argument("source")
+@output_option("Write the spec to a file; - is stdout, as without it.")
+@force_option
+def init(source: str, output: Path | None, force: bool) -> None:
+    """Write a starter spec for a source, with a guess at every role and domain.
+
+    \b
+    Example:
+      privsql init patients.parquet -o clinic.toml
+    """
+    from privsql.publish.starter import starter
+
+    if output is None:
+        click.echo(starter(source), nl=False)
+        return
+    check_target(output, force=force, sources=(Path(source),))
+    text = starter(source)
+    with written(output, force=force) as stream:
+        stream.write(text.encode())
+    click.echo(f"wrote {output}: every line marked GUESS wants your eyes")
+
+
+@click.command()
+@click.argument("spec", type=PATH)
+@click.option(
+    "-i",
+    "--input",
+    "rows",
+    type=PATH,
+    default="-",
+    help="CSV or Parquet; stdin (CSV).",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    default="-",
+    help="CSV or Parquet; stdout (CSV).",
+)
+@click.option("--accept-loss", is_flag=True, help="Perturb although losses add up (see ledger).")
+def perturb(spec: Path, rows: Path, output: Path, accept_loss: bool) -> None:
+    """Perturb a client's own rows before they are sent: rows in, a batch out.
+
+    Files are CSV, or Parquet if their names end in .parquet.
+
+    \b
+    Examples:
+      privsql perturb clinic.toml < rows.csv > batch.csv
+      privsql perturb clinic.toml -i rows.parquet -o batch.parquet
+    """
+    from privsql.publish.local import leaves
+    from privsql.publish.local import perturb as run
+
+    source, target = (None if str(path) == "-" else path for path in (rows, output))
+    try:
+        count, notes = run(spec, source, target, accept_loss=accept_loss)
+    except KeyboardInterrupt:
+        if not leaves(target):
+            raise
+        fail(
+            "interrupted; rows that were written have left, and the ledger of a key counts them;"
+            " what came out is no whole batch, and no release will take it"
+        )
+    click.echo(f"perturbed {count:,} rows", err=True)
+    for line in (*notes.facts, *(f"WARNING: {warning}" for warning in notes.warnings)):
+        click.echo(line, err=True)
+
+
+@click.command()
+@click.argument("release", type=PATH)
+@click.argument("batch", type=PATH)
+def append(release: Path, batch: Path) -> None:
+    """Add the rows of a batch that `perturb` made, CSV or Parquet, to a release.
+
+    \b
+    Example:
+      privsql append clinic.duckdb batch.parquet
+    """
+    from privsql.publish.appending import append as run
+
+    click.echo(f"added {run(release, batch):,} rows to {release}")

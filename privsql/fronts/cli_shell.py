@@ -1,0 +1,61 @@
+"""`privsql shell`: an interactive session, or a script from stdin."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from privsql.fronts.cli_common import PATH
+from privsql.fronts.settings import ESTIMATORS
+
+
+@click.command()
+@click.argument("release", type=PATH)
+@click.option(
+    "--estimator", type=click.Choice(ESTIMATORS), help="How counts are reconstructed. auto"
+)
+@click.option(
+    "--confidence-level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="LEVEL",
+    help="How often an interval holds the truth. 0.95",
+)
+@click.option(
+    "--simultaneous",
+    is_flag=True,
+    default=None,
+    help="Intervals that hold for all cells of an answer together.",
+)
+@click.option(
+    "--error-bars",
+    is_flag=True,
+    default=None,
+    help="Columns n_stderr, n_low, n_high, n_reliable behind each estimate n."
+    " Errors are shown anyway.",
+)
+@click.option("--keep-going", is_flag=True, help="In a script: go on after a failure.")
+def shell(release: Path, keep_going: bool, **given: Any) -> None:
+    """Ask a release questions, one after the other.
+
+    Statements end with a semicolon and may take several lines; Tab completes, \\? lists the
+    commands.  Ctrl-C cancels the statement that runs, Ctrl-D leaves.  The history is in
+    $XDG_STATE_HOME/privsql, or ~/.local/state/privsql, for your eyes only.
+
+    Without a terminal, statements are read from stdin and nothing is asked: answers go to stdout
+    in full, errors to stderr.  The first failure ends the script with exit code 1; with
+    --keep-going the rest is run as well, and the code is 1 all the same.
+
+    \b
+    Examples:
+      privsql shell clinic.duckdb
+      privsql shell clinic.duckdb --confidence-level 0.99
+      privsql shell clinic.duckdb < questions.sql
+    """
+    import privsql
+    from privsql.fronts.shell.loop import open_shell
+
+    settings = {name: value for name, value in given.items() if value is not None}
+    sys.exit(open_shell(release, version=privsql.__version__, keep_going=keep_going, **settings))

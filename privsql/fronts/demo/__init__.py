@@ -1,0 +1,13 @@
+"""The demo: the whole story of a release, told in a minute on a clinic that never was.
+
+    recipe      the table, drawn by a fixed recipe
+    questions   its spec, what is asked of it, what to type next
+    worth       what one published row tells
+    compared    truth and estimate side by side
+    picture     the same, drawn
+    folder      where it is left, whole or not at all
+    screen      how it looks, on a terminal and elsewhere
+    story       the steps, in order
+
+Nothing is downloaded, and the same text appears each time.
+"""

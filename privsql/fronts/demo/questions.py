@@ -1,0 +1,137 @@
+"""What the demo publishes, asks and suggests: its spec, its SQL, its commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from privsql.fronts.demo.recipe import DISEASES, SMOKER
+
+ROWS = 300_000
+# One for the table, one for the draws.  A seed is safe here because nobody in the table lives.
+TABLE_SEED = PUBLISH_SEED = 1
+
+SOURCE = "clinic.parquet"
+SPEC = "clinic.toml"
+RELEASE = "clinic.duckdb"
+PICTURE = "demo.png"
+README = "README.txt"
+AGAIN = "again.duckdb"  # made by a command that the demo suggests
+
+
+def _listed(values: tuple[str, ...]) -> str:
+    return ", ".join(f'"{value}"' for value in values)
+
+
+SPEC_TEXT = f"""\
+[release]
+table = "patients"
+source = "{SOURCE}"
+unit = "patient_id"        # the person; never published
+
+[columns.sex]
+role = "public"
+[columns.age]
+role = "public"
+[columns.district]
+role = "public"
+[columns.job]
+role = "public"
+
+[columns.cost]
+role = "public"
+grouping = false           # a measure: it tells no personal groups apart
+[columns.visited]
+role = "public"
+grouping = false
+
+[columns.smoker]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.5            # kept with this chance, else a random value
+domain = [{_listed(SMOKER)}]
+[columns.disease]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.4
+domain = [
+    {_listed(DISEASES[:4])},
+    {_listed(DISEASES[4:])},
+]
+"""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question in words and in SQL; the last column of its answer is a number."""
+
+    asked: str
+    sql: str
+    digits: int = 0  # to show behind the point
+
+
+BY_DISTRICT = Question(
+    "How many have diabetes, district by district?",
+    "SELECT district, COUNT(*) AS n FROM patients\n"
+    "WHERE disease = 'diabetes' GROUP BY district ORDER BY district",
+)
+TWO = Question(
+    "How many smoke and have COPD? Both conditions are perturbed.",
+    "SELECT COUNT(*) AS n FROM patients\nWHERE disease = 'copd' AND smoker = 'yes'",
+)
+MEAN = Question(
+    "What does a visit for diabetes cost, in euros?",
+    "SELECT AVG(cost) AS euros FROM patients\nWHERE disease = 'diabetes'",
+    digits=1,
+)
+QUESTIONS = (BY_DISTRICT, TWO, MEAN)
+
+# Every cell of it is a point of the picture.
+CELLS = Question(
+    "Every disease in every district",
+    "SELECT district || ', ' || disease AS cell, n FROM (\n"
+    "SELECT district, disease, COUNT(*) AS n FROM patients GROUP BY district, disease)\n"
+    "ORDER BY cell",
+)
+
+PRIOR = (
+    "SELECT WITH RECONSTRUCTION OPTIONS (estimator = 'iterative')\n"
+    "smoker, disease, COUNT(*) AS n FROM patients GROUP BY smoker, disease"
+)
+
+PERSONAL = (
+    "SELECT COUNT(*) FROM patients\n"
+    "WHERE sex = 'F' AND age = 40 AND district = 'hills'\n"
+    "  AND job = 'teaching' AND disease = 'hiv'"
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that works in the folder of the demo, and what it does."""
+
+    what: str
+    typed: str
+
+
+def _asking(verb: str, sql: str) -> str:
+    return f'privsql {verb} {RELEASE} "\n  {sql}"'
+
+
+NEXT = (
+    Command(
+        "ask",
+        _asking(
+            "query",
+            "SELECT job, COUNT(*) AS smokers FROM patients\n  WHERE smoker = 'yes' GROUP BY job",
+        ),
+    ),
+    Command(
+        "see how an answer comes about",
+        _asking("explain", "SELECT AVG(cost) FROM patients WHERE smoker = 'yes'"),
+    ),
+    Command("ask as you go, with completion", f"privsql shell {RELEASE}"),
+    Command("what the release gives away", f"privsql audit {RELEASE} --raw {SOURCE}"),
+    Command("publish it yourself, without a seed", f"privsql publish {SPEC} -o {AGAIN}"),
+    Command("a first spec for a table of yours", f"privsql init {SOURCE}"),
+    Command("let BI tools connect", "privsql serve --help"),
+)

@@ -1,0 +1,94 @@
+"""How the story looks: 80 columns, numbered steps, colour where a terminal wants it."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 79
+INDENT = "    "
+
+
+class Screen:
+    """Writes paragraphs, quotations and tables to a console of ``rich``."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        # NO_COLOR asks for no colour; bold and dim letters would be one to most who set it.
+        self._plain = bool(os.environ.get("NO_COLOR"))
+        self._step = 0
+
+    def step(self, title: str) -> None:
+        """Begin the next step."""
+        self._step += 1
+        self.line()
+        self.line(f"{self._step}. {title}", "bold cyan")
+        self.line()
+
+    def say(self, text: str, style: str = "") -> None:
+        """A paragraph, wrapped; nothing is broken within a word."""
+        for line in textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False):
+            self.line(line, style)
+
+    def quote(self, text: str, style: str = "") -> None:
+        """Lines as they are: SQL, a spec, an error."""
+        for line in text.splitlines():
+            self.line(f"{INDENT}{line}".rstrip(), style)
+
+    def table(self, rows: Sequence[Sequence[str]], sides: str, style: str = "") -> None:
+        """Rows below a heading; ``sides`` has < or > for each column."""
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for number, row in enumerate(rows):
+            cells = [
+                f"{cell:{side}{width}}"
+                for cell, side, width in zip(row, sides, widths, strict=True)
+            ]
+            self.line(f"{INDENT}{'  '.join(cells)}".rstrip(), style if number else "bold")
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """One line."""
+        self._console.print(
+            text,
+            style=None if self._plain else style or None,
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def wrapped(text: str) -> str:
+    """Long lines broken to the width of a quotation, each part indented below its line."""
+    lines = []
+    for line in text.splitlines():
+        lead = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line,
+            WIDTH - len(INDENT),
+            subsequent_indent=f"{lead}    ",
+            drop_whitespace=True,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
+
+
+def joined(summary: str) -> str:
+    r"""An audit's summary with its items on one line each, to be wrapped anew.
+
+    It is wrapped for wider terminals: what is indented and begins no advice goes on a line.
+
+    >>> joined("Audit\n- disease: fails for\n  many\n  change: less\n  retention")
+    'Audit\n- disease: fails for many\n  change: less retention'
+    """
+    lines: list[str] = []
+    for line in summary.splitlines():
+        if line.startswith("  ") and not line.startswith("  change: ") and lines:
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,78 @@
+"""Every page of the guides is followed to the letter."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, follow, read, typed
+
+# These pages want a server or are generated; tests/test_docs.py follows them.
+ELSEWHERE = ("bi.md", "functions.md")
+PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in ELSEWHERE]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> Path:
+    """The folder that ``privsql demo`` leaves, made once for all processes of a test run."""
+    own = tmp_path_factory.getbasetemp()
+    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "docs-demo"
+    try:
+        shared.mkdir()
+    except FileExistsError:
+        for _ in range(3_000):
+            if (shared / "done").exists():
+                break
+            time.sleep(0.1)
+    else:
+        code, _, said = typed(["privsql", "demo"], shared)
+        (shared / "done").write_text(said)
+        assert code == 0, said
+    return shared / "privsql-demo"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_page_is_true(path, demo, tmp_path):
+    page = read(path)
+    folder = tmp_path / "followed"
+    if page.notes.get("folder") == "demo":
+        shutil.copytree(demo, folder)
+    else:
+        folder.mkdir()
+    follow(page, folder)
+
+
+def test_an_untrue_page_is_found(tmp_path):
+    """The follower itself can fail."""
+    (tmp_path / "page.md").write_text("```sh\necho one\n```\n\n```\ntwo\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.md:1"):
+        follow(read(tmp_path / "page.md"), tmp_path)
+    (tmp_path / "page.md").write_text("```sh\nrm -r x\n```\n")
+    with pytest.raises(AssertionError, match="no test runs"):
+        follow(read(tmp_path / "page.md"), tmp_path)
+
+
+def test_the_notebook_runs_and_holds_what_it_prints(tmp_path):
+    """It is stored with its output, which a seed keeps as it is; pictures may differ in bytes."""
+    nbformat = pytest.importorskip("nbformat")
+    from nbclient import NotebookClient
+
+    stored = nbformat.read(ROOT / "examples" / "05_notebook.ipynb", 4)
+    fresh = nbformat.from_dict(stored)
+    NotebookClient(fresh, timeout=300, kernel_name="python3", cwd=tmp_path).execute()
+    for before, after in zip(stored.cells, fresh.cells, strict=True):
+        if before.cell_type == "code":
+            assert _shown(before) == _shown(after)
+    assert sum("image/png" in kinds for cell in fresh.cells for kinds, _ in _shown(cell)) == 2
+
+
+def _shown(cell) -> list[tuple[list[str], str]]:
+    """Kinds and text of what a cell put out."""
+    return [
+        (sorted(out.get("data", {})), out.get("text", out.get("data", {}).get("text/html", "")))
+        for out in cell.get("outputs", [])
+    ]
