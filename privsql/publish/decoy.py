@@ -46,6 +46,7 @@ STEP = 1 << 16
 
 # How many rows ``decoy_channel`` simulates when it is not told.
 SIMULATED_ROWS = 1 << 22
+ROUNDS = 400
 
 
 def check_eligible(totals: ArrayLike, c: int) -> None:
@@ -141,7 +142,9 @@ def decoy_channel(
         T[i, j] = (groups that hold both i and j) / (c f_i),    T[i, i] = 1/c,
 
     so that ``f_i T[i, j] = f_j T[j, i]``, rows sum to one and ``f T = f``, all exactly.
-    Averaged over ``rounds`` partitions (as many as make about 4 million rows, at least one).
+    Averaged over ``rounds`` partitions (as many as make about 4 million rows, at least one and
+    at most 400: an answer's error from R rounds is about ``1/sqrt(R)`` of the error that one
+    partition, the published one, has anyway).
     The noise of an entry is about ``T[i,j] / sqrt(groups with both)``.  A value that was not
     published at all gets ``T[i, j] = (c-1)/c f_j/N``, the limit of a rare one.
 
@@ -168,7 +171,7 @@ def decoy_channel(
     if (totals < 0).any() or (totals > 0).sum() < c:
         raise ChannelError("decoy groups need at least as many values as they have rows")
     if rounds is None:
-        rounds = max(1, -(-SIMULATED_ROWS // int(totals.sum())))
+        rounds = min(ROUNDS, max(1, -(-SIMULATED_ROWS // int(totals.sum()))))
     m = len(totals)
     together = np.zeros((m, m))
     for _ in range(rounds):

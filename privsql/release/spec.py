@@ -37,6 +37,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from privsql.channels import Domain
+from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import OperationalError, ProgrammingError
 from privsql.release.columns import (
     MECHANISM_KEYS,
@@ -195,6 +196,10 @@ def parse_spec(text: str, *, name: str = "spec.toml") -> Spec:
                 what = "does not go with [protect.reconstruction], which needs independent rows"
                 place = ("columns", column.name)
                 report.add(place, "mechanism", what, f"use one of {listed(INDEPENDENT)}")
+            if column.domain is not None and column.domain.size > MATERIALISE_LIMIT:
+                # Frequencies of every value are looked at, group by group.
+                what = f"[protect.reconstruction] takes at most {MATERIALISE_LIMIT} values"
+                report.add(("columns", column.name), "domain", what, "coarsen its step")
     policy = _read_policy(top, default="flag" if protect is not None else "refuse")
     spec = Spec("", columns=columns, groups=groups, protect=protect, policy=policy, name=name)
     spec = _read_release(top, spec)

@@ -357,3 +357,15 @@ def test_a_mutated_spec_is_read_or_refused(text):
 def test_any_text_is_read_or_refused(text):
     with pytest.raises(SpecError):
         parse_spec(text)
+
+
+def test_groups_are_not_capped_over_more_values_than_can_be_counted():
+    """It would take all memory before it took any row."""
+    text = (
+        '[release]\ntable = "t"\n[columns.income]\nrole = "sensitive"\nmechanism = "uniform"\n'
+        "retention = 0.0000001\ndomain = { lower = 0, upper = 2_000_000 }\n"
+        "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"
+    )
+    with pytest.raises(SpecError, match="takes at most 1048576 values"):
+        parse_spec(text)
+    assert parse_spec(text.partition("[protect")[0]).sensitive
