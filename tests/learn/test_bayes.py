@@ -7,6 +7,7 @@ import pytest
 
 import privsql
 from privsql.learn import NaiveBayes
+from privsql.learn.bayes import shrunk
 from tests.learn.made import DOMAINS, people, release
 from tests.learn.slow import cut_points
 
@@ -57,7 +58,7 @@ def test_counts_are_reconstructed(tmp_path):
     columns = people(3000)
     path = release(tmp_path, columns, sensitive=DOMAINS, retention=0.4)
     with privsql.connect(path) as con:
-        model = NaiveBayes().fit(con, target="state", features=["job", "city"])
+        model = NaiveBayes(shrink=False).fit(con, target="state", features=["job", "city"])
         published = con.sql("SELECT job, city, state FROM people").fetchall()
     inverse = np.linalg.inv(0.4 * np.eye(3) + 0.6 / 3)
     jobs, cities = DOMAINS["job"], ["north", "south", "west"]
@@ -100,3 +101,22 @@ def test_what_is_not_told_tells_nothing(tmp_path):
     strange = {"city": ["north"], "job": ["z"]}
     prior = np.exp(model.class_log_prior_)
     assert model.predict_proba(strange)[0] == pytest.approx(prior)
+
+
+def test_shrinking_brings_counts_nearer_to_the_truth():
+    """Where errors are as large as what a feature tells; and where it tells nothing, to nothing."""
+    rng = np.random.default_rng(3)
+    shares = rng.dirichlet(np.ones(12), 40)  # of the cells, for each of two classes
+    other = 0.7 * shares + 0.3 * rng.dirichlet(np.ones(12), 40)
+    errors = np.full((2, 12), 120.0)
+    plain = drawn = 0.0
+    for first, second in zip(shares, other, strict=True):
+        truth = np.array([4000 * first, 1500 * second])
+        seen = truth + rng.normal(0, errors)
+        ratio = np.clip(truth, 1, None)
+        plain += float((((seen - truth) / ratio) ** 2).mean())
+        drawn += float((((shrunk(seen, errors) - truth) / ratio) ** 2).mean())
+    assert drawn < 0.5 * plain
+    alike = np.array([4000 * shares[0], 1500 * shares[0]])
+    told = shrunk(alike + rng.normal(0, errors), 3 * errors)
+    assert told[0] / told[0].sum() == pytest.approx(told[1] / told[1].sum())
