@@ -7,8 +7,10 @@ import math
 import numpy as np
 
 from privsql.audit.criteria import (
+    ROUNDING,
     Array,
     breach,
+    gamma_for,
     identity_limit,
     reconstructible_rows,
     s_limit,
@@ -34,12 +36,18 @@ OWN = ("identity", "swap")
 
 
 def audit_column(
-    column: SensitiveColumn, rows: float, shares: Array | None, asked: Thresholds
+    column: SensitiveColumn,
+    rows: float,
+    shares: Array | None,
+    asked: Thresholds,
+    *,
+    total: float | None = None,
 ) -> ColumnAudit:
     """Every criterion of section 6 that is defined for the column.
 
-    ``rows`` are the published ones (fewer where groups were cut down); ``shares`` are the
-    original frequencies, of raw data or reconstructed, shape (m,).
+    ``rows`` are those that tell as much as the release does (``groups.effective_rows``: fewer than
+    the ``total`` where groups were cut down); ``shares`` are the original frequencies, of raw
+    data or reconstructed, shape (m,).
     """
     channel = column.channel
     gamma = math.exp(min(column.epsilon, 700.0)) if column.epsilon < math.inf else math.inf
@@ -72,12 +80,14 @@ def audit_column(
         downward=breach(asked.rho2, gamma).low,
         s_limit=s_limit(kept[0], asked.rho1, asked.rho2) if one and kept else None,
         s_observed=_observed(channel, shares, asked.rho1) if one else None,
+        s_most=_most(channel, asked.rho1) if one else None,
+        broken=_broken(channel, gamma, gamma_for(asked.rho1, asked.rho2)),
         posterior=_posterior(channel, shares, asked.rho1),
         identity_limit=identity_limit(kept[0], asked.rho2) if own and kept else None,
         rows_needed=needed,
         reached_error=reached,
         record_utility=None if shares is None or diagonal is None else float(shares @ diagonal),
-        per_value=_values(channel, shares, rows, diagonal, gamma),
+        per_value=_values(channel, shares, (rows, total or rows), diagonal, gamma),
         **extra,  # type: ignore[arg-type]
     )
 
@@ -138,8 +148,28 @@ def _posterior(channel: Channel, shares: Array | None, rho1: float) -> float | N
     return float((shares * diagonal / np.maximum(published, 1e-300))[rare].max(initial=0.0))
 
 
+def _most(channel: Channel, rho1: float) -> float:
+    """What no set with ``p_S <= rho1`` exceeds, ``p_S/m_S <= rho1 / min q``, whatever the data."""
+    q = float(channel.replacing.min()) if isinstance(channel, Replace) else 1 / channel.size
+    return rho1 / q if q > 0 else math.inf
+
+
+def _broken(channel: Channel, gamma: float, allowed: float) -> tuple[int, int]:
+    """How many of all values have an amplification above what is allowed, upward and downward."""
+    if gamma <= allowed * (1 + ROUNDING):
+        return 0, 0
+    if math.isinf(gamma) or isinstance(channel, Uniform):
+        return channel.size, channel.size
+    up, down = (each > allowed * (1 + ROUNDING) for each in value_gammas(channel))
+    return int(up.sum()), int(down.sum())
+
+
 def _values(
-    channel: Channel, shares: Array | None, rows: float, diagonal: Array | None, gamma: float
+    channel: Channel,
+    shares: Array | None,
+    rows: tuple[float, float],
+    diagonal: Array | None,
+    gamma: float,
 ) -> tuple[ValueAudit, ...]:
     """The values one by one, as many as are listed."""
     if diagonal is None:
@@ -147,7 +177,7 @@ def _values(
     up, down = value_gammas(channel)
     if math.isinf(gamma):  # rows depend on each other or on the data: no ratio of T bounds them
         up, down = np.full(len(up), np.inf), np.full(len(up), np.inf)
-    errors = None if shares is None else relative_errors(channel, shares, rows)
+    errors = None if shares is None else relative_errors(channel, shares, *rows)
     return tuple(
         ValueAudit(
             i,
@@ -161,13 +191,16 @@ def _values(
     )
 
 
-def relative_errors(channel: Channel, shares: Array, rows: float) -> Array:
+def relative_errors(
+    channel: Channel, shares: Array, rows: float, total: float | None = None
+) -> Array:
     """Relative standard error of the reconstructed count of each value, shape (m,).
 
         Var = n sum_j f_j (sum_k T[j,k] G_i(k)^2 - 1[j = i]),    G_i = T^-1 e_i
 
     For retention channels ``Var_i = n (t1 (1-t1) f_i + t0 (1-t0) (1-f_i)) / p^2`` with
-    ``t0 = (1-p) q_i``, ``t1 = p + t0``.  Infinite for a value that no row holds.
+    ``t0 = (1-p) q_i``, ``t1 = p + t0``.  Where n rows stand for a larger total N, drawing them adds
+    ``n f_i (1-f_i) (1 - n/N)``.  Infinite for a value that no row holds.
     """
     own = replacing(channel)
     if own is not None and isinstance(channel, (Uniform, Replace)):
@@ -178,6 +211,8 @@ def relative_errors(channel: Channel, shares: Array, rows: float) -> Array:
     else:
         squares = channel.inverse(np.eye(channel.size)) ** 2  # row i: G_i
         variance = rows * (squares @ channel.expected(shares) - shares)
+    if total is not None and total > rows:
+        variance = variance + rows * shares * (1 - shares) * (1 - rows / total)
     counts = rows * shares
     infinite = np.full(len(shares), np.inf)
     deviations = np.sqrt(np.maximum(variance, 0))

@@ -121,14 +121,25 @@ def raw_cells(con: duckdb.DuckDBPyConnection, manifest: Manifest, column: Sensit
 def joint_counts(
     con: duckdb.DuckDBPyConnection, manifest: Manifest
 ) -> tuple[list[Integers], Array]:
-    """Codes of each sensitive column and how many raw rows have them together."""
+    """Codes of each sensitive column and how many raw rows have them together, once each.
+
+    Raw values that a grid rounds to one point are one value.
+    """
     listed = ", ".join(quoted(column.name) for column in manifest.sensitive)
     found = _table(con, f"SELECT {listed}, count(*) AS {N} FROM raw GROUP BY {listed}")
     codes = [
         codes_of(column.name, column.domain, found.column(i))
         for i, column in enumerate(manifest.sensitive)
     ]
-    return codes, found.column(len(codes)).to_numpy().astype(np.float64)
+    counts = found.column(len(codes)).to_numpy().astype(np.float64)
+    if not len(counts):
+        return codes, counts
+    order = np.lexsort(codes)
+    sorted_codes = [each[order] for each in codes]
+    starts = np.flatnonzero(
+        np.logical_or.reduce([np.diff(each, prepend=-1) != 0 for each in sorted_codes])
+    )
+    return [each[starts] for each in sorted_codes], np.add.reduceat(counts[order], starts)
 
 
 def reconstructed(published: Cells, channel: Channel) -> Cells | None:

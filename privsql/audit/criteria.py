@@ -200,6 +200,24 @@ def s_limit_many(
     return float(rho2 * (1 - rho1) / (1 - rho2) * shares.prod())
 
 
+def s_limit_sets(retentions: Sequence[float], rho1: float, rho2: float) -> float:
+    """No (rho1, rho2) breach of *any* S = S_1 x ... x S_k if every combination's p/m is below this.
+
+        s p + (1-p) min(s, rho1) < C prod (1-p_i),    C = rho2 (1-rho1)/(1-rho2),  p = max p_i
+
+    OLAP theorem 5 at the sets where it asks most, as in ``advise.retention_for_s``: p_S/m_S is a
+    mean of the ratios in S, so at most s, while a set's limit falls as its masses grow.  Single
+    combinations may all keep to theirs (``s_limit_many``) where a block of them does not.
+
+    >>> round(s_limit_sets([0.2, 0.2], 0.1, 0.95), 2), round(s_limit_many([0.2, 0.2], 0.1, 0.95), 2)
+    (54.32, 273.6)
+    """
+    p = max(_retention(each) for each in retentions)
+    gamma_for(rho1, rho2)
+    most = rho2 * (1 - rho1) / (1 - rho2) * math.prod(1 - each for each in retentions)
+    return most if most <= rho1 else (most - (1 - p) * rho1) / p
+
+
 def identity_limit(retention: float, rho2: float) -> float:
     """``identity`` and ``swap`` are safe for every rho1 below this  (OLAP lemma 1).
 
@@ -220,8 +238,9 @@ def reconstructible_rows(error: float, delta: float, retention: float) -> float:
 
         n >= 4 ln(2/delta) / (p error)^2
 
-    The proof needs ``p error <= t`` (Chernoff at theta = p error / t <= 1), t the published
-    share; it is met by any share that is not tiny.
+    The proof (Chernoff) needs ``p error <= t``, t the published share; by Hoeffding, ``2 exp(-2 n
+    (p error)^2) <= delta``, an eighth of these rows is enough for every t.  Where groups were cut
+    down n is ``N^2 / sum(|g|^2 / trials_g)``, for which Hoeffding's bound holds as well.
 
     >>> round(reconstructible_rows(0.05, 0.05, 0.2))
     147555

@@ -87,7 +87,9 @@ class ColumnAudit:
     upward: float  # what a prior of rho1 can become
     downward: float  # what a belief of rho2 can become
     s_limit: float | None
-    s_observed: float | None
+    s_observed: float | None  # of values with a share of at most rho1, raw or reconstructed
+    s_most: float | None  # the largest that there can be, rho1 / min q
+    broken: tuple[int, int]  # values beyond (rho1, rho2) on their own, upward and downward
     posterior: float | None  # largest P(X = i | Y = i) of a value with a share of at most rho1
     identity_limit: float | None
     rows_needed: float | None
@@ -155,7 +157,9 @@ class JointAudit:
     columns: tuple[str, ...]
     limit: float  # for single values
     limit_small: float  # as the sets' masses tend to 0, the paper's figure
-    observed: float | None  # of combinations with a share of at most rho1
+    limit_sets: float  # for sets of any shape: no breach if every combination is below it
+    observed: float | None  # of the combination nearest to its limit, of a share up to rho1
+    most: float  # largest of any such combination; without raw data, that there can be
 
 
 @dataclass(frozen=True)

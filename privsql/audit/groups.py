@@ -10,6 +10,8 @@ need no estimate: s_g falls with f, the largest frequency, and 1/m <= f <= 1, so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,7 @@ from privsql.audit.criteria import Array
 from privsql.audit.findings import GroupAudit, GroupTail, Thresholds
 from privsql.audit.trials import cap_of, chances, chernoff_of, exact_of, two_binomials
 from privsql.channels import Channel, Uniform
+from privsql.release.manifest import Protection
 
 Indices = NDArray[np.intp]
 
@@ -30,23 +33,22 @@ def audit_groups(
     channel: Channel,
     cells: Cells | None,
     rows: Array,
-    trials: Array | None,
+    trials: Array,
     asked: Thresholds,
     *,
     known: bool,
+    hidden: bool = False,
 ) -> GroupAudit:
     """Hold every non-empty group against its cap.
 
-    ``rows`` and ``trials`` have one entry a group; trials None says that the paper's duplicates
-    hide them, and a group is then taken to have as many as its cap, rounded down.  ``cells`` are
-    original counts, known or reconstructed; None where they cannot be.
+    ``rows`` and ``trials`` have one entry a group.  ``cells`` are original counts, known or
+    reconstructed; None where they cannot be.  ``hidden``: the paper's duplicates hide the trials,
+    and these are what the caps allowed; without raw data the bounds then count every row as one.
     """
     wanted = (asked.relative_error, asked.probability)
     kept, false = chances(channel)
     present = np.flatnonzero(rows > 0)
     cap, binding = _caps(cells, rows, kept, false, wanted)
-    if trials is None:
-        trials = np.where(rows > cap, np.maximum(np.floor(np.minimum(cap, rows)), 1), rows)
     different = (kept[:1], false[:1]) if isinstance(channel, Uniform) else (kept, false)
     smallest = float(cap_of(1.0, *different, *wanted).min())
     surely = float(cap_of(1 / channel.size, *different, *wanted).max())
@@ -58,6 +60,8 @@ def audit_groups(
 
     over = count(trials > cap)
     least, most = count(trials > surely), count(trials > smallest)
+    if hidden:
+        least, most = (0, 0), count(rows > smallest)
     found = None if cells is None else over
     frequency = np.zeros(len(rows))
     if cells is not None:
@@ -78,6 +82,45 @@ def audit_groups(
         cap=cap[present],
         tails=_tails(cells, channel, present, rows, trials, cap, binding, asked),
     )
+
+
+def duplicated_trials(
+    channels: Sequence[Channel], cells: Sequence[Cells | None], rows: Array, protection: Protection
+) -> Array:
+    """Trials of a release whose rows were duplicated: ``min(|g|, floor(s_g))``, shape (G,).
+
+    s_g is that of the release's own lambda and delta (what an audit asks for cannot change how
+    many there are), the smallest over the columns.  On the safe side, a cap on the grid is taken
+    for the exact one, which is larger, and a group whose cap came from published values (which
+    duplicates have changed) for uncut.
+    """
+    if protection.source != "raw" and protection.cap != "one":
+        return rows
+    wanted = (protection.relative_error, protection.probability)
+    smallest = np.full(len(rows), np.inf)
+    for channel, each in zip(channels, cells, strict=True):
+        kept, false = chances(channel)
+        if protection.cap == "one":
+            different = (kept[:1], false[:1]) if isinstance(channel, Uniform) else (kept, false)
+            smallest = np.minimum(smallest, cap_of(1.0, *different, *wanted).min())
+        else:
+            smallest = np.minimum(smallest, _caps(each, rows, kept, false, wanted)[0])
+    return np.where(rows > smallest, np.maximum(np.floor(np.minimum(smallest, rows)), 1), rows)
+
+
+def effective_rows(rows: Array, trials: Array) -> float:
+    """Rows of equal weight that tell as much of the whole table, ``N^2 / sum(|g|^2 / trials_g)``.
+
+    A group of |g| rows with t trials counts |g|/t for each of them, so few trials in a large group
+    spoil what many in small ones tell.  N where nothing was cut down.
+
+    >>> effective_rows(np.array([900.0, 100.0]), np.array([9.0, 100.0])).__round__(2)
+    11.1
+    """
+    present = rows > 0
+    with np.errstate(divide="ignore"):
+        squares = float((rows[present] ** 2 / trials[present]).sum())
+    return float(rows.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def _caps(

@@ -9,6 +9,7 @@ report says so.  Nothing is written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,15 +28,9 @@ from privsql.audit.counting import (
     raw_cells,
     reconstructed,
 )
-from privsql.audit.criteria import Array, s_limit_many
-from privsql.audit.findings import (
-    ColumnAudit,
-    GroupAudit,
-    JointAudit,
-    RatioAudit,
-    Thresholds,
-)
-from privsql.audit.groups import audit_groups
+from privsql.audit.criteria import Array, s_limit_many, s_limit_sets
+from privsql.audit.findings import JointAudit, RatioAudit, Thresholds
+from privsql.audit.groups import audit_groups, duplicated_trials, effective_rows
 from privsql.audit.raw import side_by_side
 from privsql.audit.report import AuditReport
 from privsql.audit.verdicts import findings
@@ -63,33 +58,39 @@ def audit(
     opened = release if isinstance(release, Release) else open_release(release)
     manifest = opened.manifest
     asked = _thresholds(manifest, asked_for)
-    columns: list[ColumnAudit] = []
-    groups: list[GroupAudit] = []
+    known = raw is not None
     with side_by_side(opened, raw) as con:
         sizes = group_sizes(con, manifest)
-        trials = _trials(con, manifest, sizes)
-        effective = float((sizes if trials is None else trials).sum())
+        cells, shares = [], []
         for column in manifest.sensitive:
-            known = raw is not None
             counted = (raw_cells if known else published_cells)(con, manifest, column)
             if known:
                 _same(counted.rows, sizes, manifest)
-            cells = counted if known else reconstructed(counted, column.channel)
-            shares = _shares(column, counted, known=known)
-            columns.append(audit_column(column, effective, shares, asked))
-            if column.mechanism != "decoy":  # its rows are no independent trials
-                groups.append(
-                    audit_groups(
-                        column.name, column.channel, cells, sizes, trials, asked, known=known
-                    )
-                )
-        joint = _joint(con, manifest, asked, known=raw is not None)
+            cells.append(counted if known else reconstructed(counted, column.channel))
+            shares.append(_shares(column, counted, known=known))
+        trials = _trials(con, manifest, sizes, cells)
+        joint = _joint(con, manifest, asked, known=known)
+    effective = effective_rows(sizes, trials)
+    total = float(sizes.sum())
+    columns = [
+        audit_column(column, effective, each, asked, total=total)
+        for column, each in zip(manifest.sensitive, shares, strict=True)
+    ]
+    hidden = manifest.protection is not None and manifest.protection.scaling == "duplicate"
+    groups = [
+        audit_groups(
+            column.name, column.channel, each, sizes, trials, asked, known=known, hidden=hidden
+        )
+        for column, each in zip(manifest.sensitive, cells, strict=True)
+        if column.mechanism != "decoy"  # its rows are no independent trials
+    ]
     found = AuditReport(
         release=str(opened.path),
         table=manifest.table,
-        rows=round(float(sizes.sum())),
-        trials=round(effective),
-        known=raw is not None,
+        rows=round(total),
+        trials=round(float(trials.sum())),
+        effective=effective,
+        known=known,
         asked=asked,
         privacy=manifest.privacy,
         protection=manifest.protection,
@@ -98,6 +99,7 @@ def audit(
         joint=joint,
         ratios=tuple(_ratio(scale, sizes) for scale in SCALES),
         findings=(),
+        merged=manifest.groups.merge != "none",
     )
     return replace(found, findings=findings(found))
 
@@ -121,12 +123,15 @@ def _thresholds(manifest: Manifest, given: dict[str, Any]) -> Thresholds:
     return Thresholds(**(own | given))
 
 
-def _trials(con: duckdb.DuckDBPyConnection, manifest: Manifest, sizes: Array) -> Array | None:
-    """Independent trials of each group; None where the paper's duplicates hide them."""
+def _trials(
+    con: duckdb.DuckDBPyConnection, manifest: Manifest, sizes: Array, cells: list[Cells | None]
+) -> Array:
+    """Independent trials of each group; what the caps allowed where duplicates hide them."""
     if manifest.protection is None:
         return sizes
     if manifest.protection.scaling == "duplicate":
-        return None
+        channels = [column.channel for column in manifest.sensitive]
+        return duplicated_trials(channels, cells, sizes, manifest.protection)
     return group_trials(con, manifest)
 
 
@@ -178,14 +183,17 @@ def _joint(
     limit = s_limit_many(kept, asked.rho1, asked.rho2, [float(q.max()) for _, q in used])
     names = tuple(column.name for column, _ in used)
     small = s_limit_many(kept, asked.rho1, asked.rho2)
+    sets = s_limit_sets(kept, asked.rho1, asked.rho2)
     if not known:
-        return JointAudit(names, limit, small, None)
+        rarest = math.prod(float(q.min()) for _, q in used)
+        most = asked.rho1 / rarest if rarest > 0 else math.inf
+        return JointAudit(names, limit, small, sets, None, most)
     codes, counts = joint_counts(con, manifest)
     shares = counts / counts.sum()
     masses = np.array([q[code] for (_, q), code in zip(used, codes, strict=True)])
     rare = shares <= asked.rho1
     if not rare.any():
-        return JointAudit(names, limit, small, 0.0)
+        return JointAudit(names, limit, small, sets, 0.0, 0.0)
     with np.errstate(divide="ignore"):
         ratios = shares[rare] / masses[:, rare].prod(axis=0)
     # The limit is that of the combination that comes nearest to its own.
@@ -193,7 +201,7 @@ def _joint(
     room = ((1 - p) / ((1 - p) * masses[:, rare] + p)).prod(axis=0)
     worst = int((ratios / np.maximum(room, 1e-300)).argmax())
     limit = s_limit_many(kept, asked.rho1, asked.rho2, masses[:, rare][:, worst].tolist())
-    return JointAudit(names, limit, small, float(ratios[worst]))
+    return JointAudit(names, limit, small, sets, float(ratios[worst]), float(ratios.max()))
 
 
 def _ratio(scale: float, sizes: Array) -> RatioAudit:

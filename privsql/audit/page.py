@@ -66,7 +66,7 @@ def pictures(report: AuditReport) -> Iterator[tuple[str, str]]:
     """Captions with pictures; those that have nothing to show are left out."""
     kept = [column for column in report.columns if column.retention is not None][:DRAWN]
     kept = [column for column in kept if column.retention and column.retention[0] > 0]
-    n = max(report.trials, 2)
+    n = max(round(report.effective), 2)
     if kept:
         yield _by_count(kept, n)
         yield _by_conditions(kept, n)

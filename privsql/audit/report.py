@@ -35,6 +35,7 @@ class AuditReport:
     table: str
     rows: int
     trials: int  # rows that were published: fewer where groups were cut down
+    effective: float  # rows of equal weight that would tell as much of the whole table
     known: bool  # whether the raw table was at hand
     asked: Thresholds
     privacy: Privacy
@@ -44,6 +45,7 @@ class AuditReport:
     joint: JointAudit | None
     ratios: tuple[RatioAudit, ...]
     findings: tuple[Finding, ...]
+    merged: bool = False  # whether groups are of merged public values
 
     def __str__(self) -> str:
         """The report as a terminal shows it: a summary, then every finding."""
@@ -59,8 +61,8 @@ class AuditReport:
 
     @property
     def holds(self) -> bool:
-        """Whether no criterion fails and none is void."""
-        return not any(finding.verdict in ("fails", "void") for finding in self.findings)
+        """Whether every criterion is met: none fails, none is void, none is left open."""
+        return all(finding.verdict in ("holds", "note") for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinite figures are None."""
@@ -78,6 +80,7 @@ class AuditReport:
             "table": self.table,
             "rows": self.rows,
             "trials": self.trials,
+            "effective": self.effective,
             "frequencies": "raw" if self.known else "reconstructed",
             "holds": self.holds,
             "thresholds": asdict(self.asked),

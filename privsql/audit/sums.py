@@ -18,6 +18,9 @@ Array = NDArray[np.float64]
 # (1-e)f is 7 and not 7.000000000000001 for e = .3, f = 10.
 ROUNDING = 1e-9
 
+# Counts up to which each one's binomial is looked at.
+MOST = 1_000_000
+
 
 def miss_chance(count: int, group_size: int, relative_error: float) -> float:
     """Chance that the published count of f rows is off by more than e f.
@@ -68,12 +71,14 @@ def large_sum_utility_exact(group_size: int, relative_error: float, chance: floa
     """T_f by the binomial itself: the least f from which on every count keeps to T_E.
 
     The chance is a saw-tooth in f, so the last f that misses counts, not the first that keeps
-    to it; beyond Chebyshev's T_f none misses.
+    to it; beyond Chebyshev's T_f none misses.  Where that is beyond ``MOST`` it is the answer.
 
     >>> large_sum_utility_exact(10, 0.3, 0.05)
     41
     """
     last = math.ceil(large_sum_utility(group_size, relative_error, chance))
+    if last > MOST:
+        return last
     counts = np.arange(1, last + 1)
     missing = _misses(counts, group_size, relative_error, strict=False) > chance
     return int(counts[missing].max(initial=0)) + 1

@@ -6,7 +6,8 @@
     audit_groups     one row a column and non-empty personal group, tails of those worst off
 
 Made from raw data they are the publisher's own and belong in a file of their own, never in
-the release.  Without raw data they follow from the release, and anybody may have them.
+the release.  Without raw data they follow from the release, and whoever has its file may have
+them; what a session shows of them, under the release's policy, is less (``tables_public``).
 """
 
 from __future__ import annotations
@@ -28,14 +29,9 @@ if TYPE_CHECKING:
 def tables_of(report: AuditReport) -> dict[str, pa.Table]:
     """All tables by name."""
     return {
-        "audit_findings": pa.table(
-            {
-                name: pa.array([getattr(each, name) for each in report.findings], pa.string())
-                for name in ("subject", "criterion", "verdict", "text", "advice")
-            }
-        ),
-        "audit_columns": _columns(report),
-        "audit_values": _values(report),
+        "audit_findings": findings_table(report),
+        "audit_columns": columns_table(report),
+        "audit_values": values_table(report),
         "audit_groups": pa.concat_tables([_groups(each) for each in report.groups])
         if report.groups
         else _groups(None),
@@ -60,7 +56,18 @@ def write_tables(report: AuditReport, path: Path, *, force: bool = False) -> Non
     write_whole(path, write, force=force)
 
 
-def _columns(report: AuditReport) -> pa.Table:
+def findings_table(report: AuditReport) -> pa.Table:
+    """One row a sentence."""
+    return pa.table(
+        {
+            name: pa.array([getattr(each, name) for each in report.findings], pa.string())
+            for name in ("subject", "criterion", "verdict", "text", "advice")
+        }
+    )
+
+
+def columns_table(report: AuditReport) -> pa.Table:
+    """One row a sensitive column."""
     texts, wholes = ("name", "mechanism"), ("values", "group_size", "large_sum_exact")
     figures = (
         *("gamma", "epsilon", "upward", "downward", "s_limit", "s_observed", "posterior"),
@@ -77,7 +84,8 @@ def _columns(report: AuditReport) -> pa.Table:
     return pa.table(made)
 
 
-def _values(report: AuditReport) -> pa.Table:
+def values_table(report: AuditReport) -> pa.Table:
+    """One row a value of a column, by its code in the domain."""
     rows = [
         {"column_name": column.name} | asdict(value)
         for column in report.columns

@@ -23,7 +23,7 @@ def summary_text(report: AuditReport) -> str:
         verdict: sum(each.verdict == verdict for each in report.findings) for verdict in MARKS
     }
     source = (
-        "frequencies are those of the raw table"
+        "frequencies are those of the raw table (for its publisher only)"
         if report.known
         else "frequencies are reconstructed from the release"
     )

@@ -87,10 +87,12 @@ def cap_of(
 def chances(channel: Channel) -> tuple[Array, Array]:
     """``(kept, false)`` of each value, shape (m,) each.
 
-        false_i = min over k != i of T[k,i],    kept_i = |T[i,i] - false_i|
+        false_i = min over k != i of T[k,y],    kept_i = T[i,y] - false_i
 
-    p and (1-p) q_i for retention channels.  Where other values differ in their chance to be
-    published as i (fine-grain, matrices), the smallest chance gives the smallest cap.
+    y is what i is told by: i itself, p and (1-p) q_i for retention channels.  In a matrix it is
+    the y with the largest kept_i (one that turns values round would else seem to tell nothing).
+    Where other values differ in their chance to be published as y (fine-grain, matrices), the
+    smallest chance gives the smallest cap.
     """
     m = channel.size
     if m == 1:
@@ -106,12 +108,15 @@ def chances(channel: Channel) -> tuple[Array, Array]:
         second, first = np.sort(p)[-2:]
         diagonal = p + (1 - p) / m
         false = (1 - np.where(np.arange(m) == p.argmax(), second, first)) / m
-    else:
-        others = channel.matrix.copy()
-        diagonal = others.diagonal().copy()
-        np.fill_diagonal(others, np.inf)
-        false = others.min(axis=0)
-    return np.abs(diagonal - false), false
+        return diagonal - false, false
+    matrix = channel.matrix
+    first, second = np.sort(matrix, axis=0)[:2]
+    least = np.where(np.arange(m)[:, None] == matrix.argmin(axis=0), second, first)
+    excess = matrix - least
+    # The diagonal where it is as good as any: it is what the papers look at.
+    told = np.where(excess.diagonal() >= excess.max(axis=1) - EDGE, np.arange(m), excess.argmax(1))
+    at = np.arange(m), told
+    return excess[at], least[at]
 
 
 def two_binomials(channel: Channel) -> bool:

@@ -6,17 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from privsql.audit.criteria import gamma_for, retention_for
-from privsql.audit.findings import ColumnAudit, Finding, GroupAudit, Thresholds
+from privsql.audit.advise import AdviseError, smallest_group
+from privsql.audit.criteria import ROUNDING, gamma_for, retention_for
+from privsql.audit.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
 from privsql.audit.text import small
+from privsql.audit.verdicts_release import of_ratios, of_release, rho_text, several_rows
 
 if TYPE_CHECKING:
     from privsql.audit.report import AuditReport
-
-# Above this, published values give originals away (section 1 of the design).
-EPSILON_LIMIT = 5.0
-
-RELEASE = "release"
 
 # Mechanisms whose replacements are the column itself.
 OWN = ("identity", "swap")
@@ -27,110 +24,21 @@ MANY = 200
 
 def findings(report: AuditReport) -> tuple[Finding, ...]:
     """All sentences of a report, the release first, then its columns and their groups."""
-    found = [*_release(report), *_joint(report)]
+    found = [*of_release(report)]
     groups = {each.column: each for each in report.groups}
     for column in report.columns:
         found += _column(column, report)
         if column.name in groups:
             found += _group(groups[column.name], column, report)
-    return (*found, *_ratios(report))
-
-
-def _release(report: AuditReport) -> Iterator[Finding]:
-    privacy = report.privacy
-    total = sum(column.epsilon for column in report.columns)
-    columns = f"{len(report.columns)} column{'s' * (len(report.columns) != 1)}"
-    times = f"{privacy.publications} publication{'s' * (privacy.publications != 1)}"
-    if privacy.seeded:
-        yield Finding(
-            RELEASE,
-            "epsilon",
-            "fails",
-            "drawn from a seed that may be known: nothing is promised",
-            "publish without --seed",
-        )
-    elif privacy.raw or math.isinf(privacy.epsilon):
-        why = "; ".join(privacy.raw) or "some values are published as they are"
-        yield Finding(
-            RELEASE,
-            "epsilon",
-            "void",
-            f"no epsilon for this release: {why}",
-            'compute from published values only: [groups] from = "published", domains that are'
-            " listed, uniform, replace, matrix, or finegrain with a given prior",
-        )
-    else:
-        verdict = "holds" if privacy.epsilon <= EPSILON_LIMIT else "fails"
-        yield Finding(
-            RELEASE,
-            "epsilon",
-            "holds" if verdict == "holds" else "fails",
-            f"epsilon {privacy.epsilon:.4g}, gamma {_gamma(privacy.epsilon)}, over {columns} and"
-            f" {times} (this one alone: {total:.4g})"
-            + ("" if verdict == "holds" else f"; above {EPSILON_LIMIT:g} originals are given away"),
-            None
-            if verdict == "holds"
-            else "lower the retentions, or publish fewer sensitive columns: their epsilons add",
-        )
-    if privacy.states > 1:
-        yield Finding(
-            RELEASE,
-            "publications",
-            "note",
-            f"the source had {privacy.states} states: epsilon is {privacy.changed:.4g} for a person"
-            " whose values changed every time",
-        )
-    if privacy.batches:
-        yield Finding(
-            RELEASE,
-            "publications",
-            "note",
-            f"{privacy.batches} batches came from clients, which no ledger here knows: who has"
-            " rows in several of them loses as much in each",
-        )
-    if not privacy.memory:
-        yield Finding(
-            RELEASE,
-            "publications",
-            "note",
-            "a one-off: publishing the same people again adds to epsilon",
-            "publish with a key (`privsql key new`), which repeats the same draws",
-        )
-    yield Finding(
-        RELEASE,
-        "raw data",
-        "note" if privacy.raw else "holds",
-        f"depended on raw data: {'; '.join(privacy.raw)}"
-        if privacy.raw
-        else "nothing depended on raw data but the perturbed values themselves",
-    )
-
-
-def _joint(report: AuditReport) -> Iterator[Finding]:
-    joint, asked = report.joint, report.asked
-    if joint is None:
-        return
-    pair = _rho(asked)
-    text = (
-        f"combinations of {', '.join(joint.columns)}: no (s, {pair}) breach for s below"
-        f" {joint.limit:.4g} ({joint.limit_small:.4g} for values of vanishing mass)"
-    )
-    if joint.observed is None:
-        yield Finding(RELEASE, "(s, rho1, rho2)", "open", f"{text}; s needs the raw table")
-        return
-    fine = joint.observed < joint.limit
-    yield Finding(
-        RELEASE,
-        "(s, rho1, rho2)",
-        "holds" if fine else "fails",
-        f"{text}; in the raw table s reaches {joint.observed:.4g}",
-        None if fine else "lower the retentions of columns that go together",
-    )
+        elif column.mechanism == "decoy":
+            text = "not looked at: rows of decoy groups are no independent trials"
+            found.append(Finding(column.name, "(lambda, delta)", "note", text))
+    return (*found, *of_ratios(report))
 
 
 def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
     asked, name = report.asked, column.name
-    pair, allowed = _rho(asked), gamma_for(asked.rho1, asked.rho2)
+    pair, allowed = rho_text(asked), gamma_for(asked.rho1, asked.rho2)
     if column.values == 2:
         yield Finding(
             name,
@@ -140,51 +48,60 @@ def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             " (RECON assumes more than two)",
         )
     if math.isinf(column.gamma):
+        kept = column.retention is not None and column.retention[1] >= 1
+        own = column.mechanism in (*OWN, "decoy")
         yield Finding(
             name,
             "rho1-rho2",
             "void",
             f"{column.mechanism}: no gamma bounds what a value gives away",
-            "choose uniform or replace, every value with a replacing probability",
+            "a retention below 1"
+            if kept and not own
+            else "choose uniform or replace, every value with a replacing probability",
         )
     else:
-        fine = column.gamma <= allowed * (1 + 1e-9)
+        fine = column.gamma <= allowed * (1 + ROUNDING)
         advice = None
         if not fine and column.mechanism in ("uniform", "finegrain"):
             most = retention_for(column.values, rho=(asked.rho1, asked.rho2))
             advice = f"retention {_down(most)} or less would do for {column.values:,} values"
             if column.values > MANY:
                 advice += ", or a coarser domain"
+        # A draw that can be repeated, or what raw data decided, is not in the channel.
+        bare = report.privacy.seeded or bool(report.privacy.raw)
         yield Finding(
             name,
             "rho1-rho2",
-            "holds" if fine else "fails",
+            ("note" if bare else "holds") if fine else "fails",
             f"gamma {column.gamma:.4g}, epsilon {column.epsilon:.4g}; {pair} allows gamma"
             f" {allowed:.4g}. Upward a prior of {asked.rho1:g} reaches at most {column.upward:.3g};"
-            f" downward {asked.rho2:g} falls to no less than {column.downward:.3g}",
+            f" downward {asked.rho2:g} falls to no less than {column.downward:.3g}"
+            + " (by its channel alone: the release promises none of it)"
+            * bare,
             advice if fine else advice or "lower the retention",
         )
-        yield from _values(column, allowed, pair)
+        yield from _values(column, pair, bare=bare)
     yield from _rare(column, report)
     yield from _utility(column, report)
 
 
-def _values(column: ColumnAudit, allowed: float, pair: str) -> Iterator[Finding]:
+def _values(column: ColumnAudit, pair: str, *, bare: bool) -> Iterator[Finding]:
     if column.mechanism in ("uniform",) or not column.per_value:
         return  # all values alike
     listed = column.per_value
-    up = sum(value.up > allowed * (1 + 1e-9) for value in listed)
-    down = sum(value.down > allowed * (1 + 1e-9) for value in listed)
+    up, down = column.broken
     some = "" if len(listed) == column.values else f" (the first {len(listed)})"
+    low, high = min(value.up for value in listed), max(value.up for value in listed)
+    advice = "lower the retention, or raise the chance of the rarest replacement"
+    if column.mechanism == "finegrain":
+        advice = f'[columns."{column.name}"] sides = "both" and rho for each value keep both sides'
     yield Finding(
         column.name,
         "fine-grain",
-        "fails" if up or down else "holds",
-        f"of {column.values} values{some} {up} break {pair} upward and {down} downward; upward"
-        f" gamma goes from {min(v.up for v in listed):.4g} to {max(v.up for v in listed):.4g}",
-        f'[columns."{column.name}"] sides = "both" and rho for each value keep both sides'
-        if up or down
-        else None,
+        "fails" if up or down else "note" if bare else "holds",
+        f"of {column.values} values {up} break {pair} upward and {down} downward; upward gamma"
+        f" goes from {low:.4g} to {high:.4g}{some}",
+        advice if up or down else None,
     )
 
 
@@ -201,9 +118,13 @@ def _rare(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             None if fine else f"a retention below {_down(_most_identity(asked))}",
         )
     elif column.s_limit is not None:
-        text = f"no (s, {_rho(asked)}) breach for s below {column.s_limit:.4g}"
+        text = f"no (s, {rho_text(asked)}) breach for s below {column.s_limit:.4g}"
+        surely = column.s_most is not None and column.s_most < column.s_limit
         if column.s_observed is None:
-            yield Finding(column.name, "(s, rho1, rho2)", "open", f"{text}; s is not known")
+            rest = f"s cannot be above {column.s_most:.4g}" if surely else "s is not known"
+            yield Finding(
+                column.name, "(s, rho1, rho2)", "holds" if surely else "open", f"{text}; {rest}"
+            )
             return
         fine = column.s_observed < column.s_limit
         source = "in the raw table" if report.known else "reconstructed from the release,"
@@ -217,13 +138,12 @@ def _rare(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             reached += f"; a published rare value is believed up to {column.posterior:.3g}"
         if not column.s_observed:
             reached = f"{source} no value has a share of {asked.rho1:g} or less"
-        yield Finding(
-            column.name,
-            "(s, rho1, rho2)",
-            "holds" if fine else "fails",
-            f"{text}; {reached}",
-            advice,
-        )
+        verdict: Verdict = "holds" if fine or surely else "fails"
+        if surely and not report.known:
+            reached += f", and it cannot be above {column.s_most:.4g}"
+        elif not report.known:
+            verdict, reached = "open", f"{reached}; these are estimates"
+        yield Finding(column.name, "(s, rho1, rho2)", verdict, f"{text}; {reached}", advice)
 
 
 def _most_identity(asked: Thresholds) -> float:
@@ -233,15 +153,25 @@ def _most_identity(asked: Thresholds) -> float:
 def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
     asked = report.asked
     if column.rows_needed is not None and column.reached_error is not None:
-        fine = report.trials >= column.rows_needed
-        cut = "" if report.trials == report.rows else " left after groups were cut down"
+        fine = report.effective >= column.rows_needed
+        there = f"there are {report.trials:,}"
+        unsure = ""
+        if report.trials != report.rows:
+            there += (
+                " left after groups were cut down, worth"
+                f" {math.floor(report.effective):,} of one weight"
+            )
+            if report.protection is not None and report.protection.scaling == "duplicate":
+                unsure = "; how many trials duplicated rows are is not known"
+        if several_rows(report.privacy):
+            unsure = "; rows of one person are not independent, so they tell less"
         yield Finding(
             column.name,
             "(n, eps, delta)",
-            "holds" if fine else "fails",
+            ("open" if unsure else "holds") if fine else "fails",
             f"a share within {asked.error:g} with chance {1 - asked.miss:g} needs"
-            f" {math.ceil(column.rows_needed):,} rows, and there are {report.trials:,}{cut}, which"
-            f" give {column.reached_error:.3g} (OLAP theorem 1, a loose bound)",
+            f" {math.ceil(column.rows_needed):,} rows, and {there}, which"
+            f" give {column.reached_error:.3g} (OLAP theorem 1, a loose bound){unsure}",
             None if fine else "more rows, a higher retention, or a wider error",
         )
     if column.small_sum is not None and column.large_sum is not None:
@@ -252,7 +182,7 @@ def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             "holds" if fine else "fails",
             f"T_P = {column.small_sum:.3f}: a count of 1 to {asked.alpha} is off by more than"
             f" {asked.sum_error:.0%} with at least this chance (wanted: {asked.small_sum:g})",
-            None if fine else "a smaller alpha or e; the group size hardly changes it",
+            None if fine else _decoys(asked),
         )
         yield Finding(
             column.name,
@@ -262,6 +192,17 @@ def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             f" chance {asked.miss:g} (exact binomial; Chebyshev: {column.large_sum:,.0f}; the"
             f" paper's T_f of {column.large_sum_printed:.2g} divides by n twice)",
         )
+
+
+def _decoys(asked: Thresholds) -> str:
+    """Which decoy groups would give the wanted T_P, if any do."""
+    try:
+        size = smallest_group(asked.small_sum, asked.sum_error, asked.alpha)
+    except AdviseError:
+        return "a smaller alpha or e: no group size gives as much"
+    return (
+        f"groups of {size} or more would do, if no value has more than {0.9 / size:.3g} of the rows"
+    )
 
 
 def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
@@ -291,12 +232,15 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
     if verdict != "holds":
         advice = (
             f"[protect.reconstruction] lambda = {asked.relative_error:g}, delta ="
-            f" {asked.probability:g} cuts such groups down; a lower retention raises every cap"
+            f' {asked.probability:g}, cap = "one" cuts such groups down; a lower retention raises'
+            " every cap"
         )
-        if report.protection is not None:
+        if report.protection is not None and report.protection.cap != "one":
             advice = 'cap = "one" in [protect.reconstruction] needs no estimate of f'
         elif column.mechanism in OWN:
             advice = "a lower retention raises every cap; uniform columns can also be cut down"
+        elif several_rows(report.privacy):
+            advice = "bring the source to one row a person: only then can groups be cut down"
     kind = "fails" if verdict == "fails" else "holds" if verdict == "holds" else "open"
     yield Finding(
         group.column,
@@ -305,6 +249,14 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
         text,
         advice,
     )
+    if verdict == "holds" and report.merged:
+        yield Finding(
+            group.column,
+            "(lambda, delta)",
+            "note",
+            "this is of whole groups of merged values; the values that were merged are published,"
+            " and a part of a group may hold one value more often and exceed its own cap",
+        )
     if column.mechanism in OWN:
         yield Finding(
             group.column,
@@ -321,11 +273,12 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
             group.column,
             "tails",
             "note",
-            f"of the group worst off ({worst.trials:,} trials, f = {worst.frequency:.3g}, s_g ="
-            f" {worst.cap:,.0f}) an estimate of f is within {asked.relative_error:.0%} with chance"
-            f" {worst.exact.within:.4g}; Chernoff bounds a miss by {small(worst.chernoff.lower)}"
-            f" below and {small(worst.chernoff.upper)} above, exactly it is"
-            f" {small(worst.exact.lower)} and {small(worst.exact.upper)}",
+            f"of the group worst off ({worst.trials:,} trials, f = {worst.frequency:.3g}"
+            + " by reconstruction" * (not group.known)
+            + f", s_g = {worst.cap:,.0f}) an estimate of f is within {asked.relative_error:.0%}"
+            f" with chance {_chance(worst.exact.within)}; Chernoff bounds a miss by"
+            f" {small(worst.chernoff.lower)} below and {small(worst.chernoff.upper)} above,"
+            f" exactly it is {small(worst.exact.lower)} and {small(worst.exact.upper)}",
         )
     elif group.tails:
         yield Finding(
@@ -340,30 +293,19 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
             group.column,
             "(lambda, delta)",
             "note",
-            "rows were duplicated, so trials are not known: groups are taken to have the most"
-            " that their caps allow, and copies show s_g, hence f",
+            "rows were duplicated, so trials are not known: groups are taken to have as many as"
+            " the caps of the release allowed, and copies show s_g, hence f",
             'scaling = "weight"',
         )
 
 
-def _ratios(report: AuditReport) -> Iterator[Finding]:
-    parts = ", ".join(f"b = {each.scale:g}: {each.groups:,} groups" for each in report.ratios)
-    yield Finding(
-        RELEASE,
-        "ratios",
-        "note",
-        "for comparison, Laplace noise on answers instead of perturbation would give away the"
-        f" ratio inside a group (b/x <= 1/20): {parts} (a Taylor approximation, slightly exceeded"
-        " at 1/20)",
-    )
+def _chance(within: float) -> str:
+    """A chance near 1 is never said to be 1.
 
-
-def _rho(asked: Thresholds) -> str:
-    return f"({asked.rho1:g}, {asked.rho2:g})"
-
-
-def _gamma(epsilon: float) -> str:
-    return f"{math.exp(epsilon):.4g}" if epsilon < 700 else "beyond all measure"
+    >>> _chance(0.5), _chance(1.0)
+    ('0.5', 'above 0.9999')
+    """
+    return f"{within:.4g}" if within <= 0.9999 else "above 0.9999"
 
 
 def _down(number: float) -> str:

@@ -28,6 +28,9 @@ from privsql.release.store import open_release
 # Frequencies that a group's largest one is rounded up to, as publishing does.
 LEVELS = (0.125, 0.25, 0.5, 1.0)
 
+# The cap that needs no estimate of a group's largest frequency, so that the guarantee is sure.
+SURE = "one"
+
 # A prior whose rise is told, and the chance at which large sums are.
 PRIOR = 0.1
 LARGE = 0.05
@@ -83,7 +86,15 @@ def columns_of(spec: Spec | None, names: Sequence[str], values: Sequence[int]) -
 def advise_epsilon(total: float, columns: Columns, split: str, wanted: str) -> Advice:
     """A total epsilon, shared out over the columns."""
     parts = formulas.split_epsilon(total, columns.parts, split)
-    return _retentions(parts, columns, wanted, split)
+    advice = _retentions(parts, columns, wanted, split)
+    if not columns.others:
+        return advice
+    # A belief in one column may rise by what another one shows: only the total is a promise.
+    caution = (
+        f"what is wanted holds for {', '.join(part.name for part in parts)} only, not for the"
+        f" release: {', '.join(name for name, _ in columns.others)} add to epsilon"
+    )
+    return replace(advice, warnings=(*advice.warnings, caution))
 
 
 def advise_s(s: float, rho1: float, rho2: float, columns: Columns) -> Advice:
@@ -131,8 +142,10 @@ def advise_groups(
     channels, kept_rows = _channels(columns, spec, retention), None
     if spec is not None and (source is not None or spec.source or spec.sources_joined):
         channels, kept_rows = _kept(spec, source, seed)
+    cap = SURE if spec is None or spec.protect is None else spec.protect.cap
+    shown = LEVELS[-1:] if cap == SURE else LEVELS
     levels = [_level(f, channels, error, chance) for f in LEVELS]
-    lines = [level.text(error) for level in levels]
+    lines = [level.text(error) for level in levels if level.frequency in shown]
     lines.append("the exact chance is larger than what Chernoff's bound leaves of it")
     lines.append("rows that stay carry a weight, so that totals stay right; errors grow with it")
     numbers: dict[str, object] = {
@@ -149,8 +162,24 @@ def advise_groups(
             f" ({kept_rows.kept / kept_rows.rows:.1%}); {kept_rows.cut}"
         )
         numbers |= {"rows": kept_rows.rows, "kept": kept_rows.kept}
-    toml = f"[protect.reconstruction]\nlambda = {error:g}\ndelta = {chance:g}"
-    return Advice(wanted, toml, tuple(lines), numbers)
+    toml = f'[protect.reconstruction]\nlambda = {error!r}\ndelta = {chance!r}\ncap = "{cap}"'
+    warnings = []
+    if cap == SURE:
+        lines.append(
+            'cap = "grid" keeps more rows where no value fills a group, but goes by estimates of'
+            " that: groups whose most frequent value is estimated too low keep too many"
+        )
+    elif spec is None or spec.protect is None or spec.protect.source != "raw":
+        warnings.append(
+            f'cap = "{cap}", as in the spec, goes by estimated frequencies: groups whose most'
+            " frequent value is estimated too low keep too many rows, and an audit with raw data"
+            f' says so; cap = "{SURE}" is sure'
+        )
+    if levels[-1].cap < 1:
+        warnings.append(
+            "one row is already more than the cap of a group of one value: no release keeps this"
+        )
+    return Advice(wanted, toml, tuple(lines), numbers, tuple(warnings))
 
 
 def advise_small_sum(
@@ -324,7 +353,7 @@ def _protected(spec: Spec | None, error: float, chance: float) -> Spec | None:
                 " independent rows",
                 hint=f"use one of {', '.join(INDEPENDENT)}",
             )
-    before = spec.protect or ProtectSpec(error, chance)
+    before = spec.protect or ProtectSpec(error, chance, cap=SURE)
     return replace(
         spec, protect=replace(before, relative_error=error, probability=chance), key=None
     )

@@ -143,7 +143,8 @@ def _advice(
             entry(
                 column.name,
                 [
-                    f"retention = {found.retention:.3g}"
+                    # Four digits: with fewer, one just below the limit would be above it.
+                    f"retention = {found.retention:.4g}"
                     + _comment(column, found.retention, rarest[column.name]),
                     *["accept_epsilon = true"]
                     * (_epsilon(column, found.retention, rarest[column.name]) > EPSILON_LIMIT),

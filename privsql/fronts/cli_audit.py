@@ -18,7 +18,9 @@ _FILE = click.Path(path_type=Path)
 @click.option("-o", "--output", type=_FILE, help="Write the report here, not to stdout.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--rho", type=(float, float), help="rho1 rho2 that are asked.  [default: 0.1 0.95]")
-@click.option("--lambda", "relative_error", type=float, help="Of reconstruction privacy. [0.3]")
+@click.option(
+    "--lambda", "relative_error", type=float, help="Of reconstruction privacy.  [default: 0.3]"
+)
 @click.option("--delta", type=float, help="Of reconstruction privacy.  [default: 0.3]")
 def audit(
     release: Path,

@@ -29,7 +29,7 @@ from privsql.sql.plan import (
     typed_query,
 )
 from privsql.sql.probe import is_probe
-from privsql.sql.question import check_question
+from privsql.sql.question import audit_question, check_question
 
 Given = Sequence[object] | Mapping[str, object] | None
 
@@ -49,6 +49,7 @@ class Planned:
     parameters: Parameters
     listing: Printed | None = None  # published rows, where the publisher shows them
     probe: Printed | None = None  # a question without rows, for tables that have none
+    audited: Memory | None = None  # where ``final`` runs, if it is about tables of an audit
 
 
 class Planning:
@@ -68,6 +69,7 @@ class Planning:
         accounted: bool = False,
         judged: bool = True,
         listable: bool = False,
+        audited: Callable[[], Memory] | None = None,
     ) -> None:
         self._catalog = catalog
         self._memory = memory
@@ -76,6 +78,7 @@ class Planning:
         self._accounted = accounted
         self._judged = judged
         self._listable = listable
+        self._audited = audited
         self._order = secrets.randbits(62)
         self._counter = itertools.count()
         self._domains: dict[str, str] = {}
@@ -91,6 +94,9 @@ class Planning:
             raise ProgrammingError("there is no query in this statement")
         tree = statement.tree.copy()
         parameters = read_parameters(tree, given)
+        asked = audit_question(tree, statement.source)
+        if asked is not None and self._audited is not None:
+            return self._about_audit(statement, asked, self._audited(), parameters)
         check_question(tree, statement.source)
         described = self._described(statement, tree, parameters)
         if self._listable:
@@ -141,6 +147,22 @@ class Planning:
         )
         return Planned(
             (), (), rows, printed, outs, tuple(described), (said,), (), parameters, printed
+        )
+
+    def _about_audit(
+        self, statement: Statement, tree: Tree, memory: Memory, parameters: Parameters
+    ) -> Planned:
+        """A question about tables of an audit, which are exact and run where only they are."""
+        printed = parameters.bind(tree.copy())
+        try:
+            described = memory.describe(*printed.both)
+        except ProgrammingError as problem:
+            mistake = placed(problem, statement.text, self._catalog)
+            mistake.hint = "SELECT * from the same table, with LIMIT 0, shows its columns"
+            raise mistake from None
+        outs = tuple(Out(name, False) for name, _ in described)
+        return Planned(
+            (), (), tree, printed, outs, tuple(described), (), (), parameters, audited=memory
         )
 
     def _described(

@@ -29,6 +29,7 @@ from privsql.errors import (
     Place,
     ProgrammingError,
 )
+from privsql.fronts.audited import Audited
 from privsql.fronts.gate import Decision, Gate, Served, accounted, open_to_all
 from privsql.fronts.loading import Loading
 from privsql.fronts.logged import logged
@@ -132,6 +133,7 @@ class Session:
         self._remembered = Remembered()
         self._groups: list[str] = []  # digests of the groups behind the statement under way
         self._loading = Loading(self._engine, self._memory)
+        self._audited = Audited(self._engine, manifest, self.limits.memory)
         release = digest(manifest.to_json())
         salt = int(release[:12], 16)
         measures = any(not column.grouping for column in manifest.public)
@@ -143,6 +145,7 @@ class Session:
             accounted=accounted(served, manifest.policy),
             judged=not open_to_all(manifest.policy),
             listable=manifest.policy.rows == "allow",
+            audited=self._audited.memory,
         )
         self._gate = Gate(
             self._engine,
@@ -261,6 +264,9 @@ class Session:
 
     def _without_rows(self, planned: Planned, settings: Settings) -> Outcome:
         """An answer with the columns of a plan's and no row; nothing is scanned."""
+        if planned.audited is not None:
+            found = planned.audited.run(*_no_rows(planned.final).both)
+            return outcome_of(found, planned.outs, planned.described, settings)
         if planned.probe is not None:
             found = self._mirror.run(*planned.probe.both)
             return outcome_of(found, planned.outs, planned.described, settings)
@@ -330,6 +336,9 @@ class Session:
             planned = self._watch.breakable(lambda: self._planning.plan(statement, given, settings))
             if key is not None:
                 self._loading.remember(key, planned)
+        if planned.audited is not None:
+            found = planned.audited.run(*planned.final.both, most=self._most)
+            return outcome_of(found, planned.outs, planned.described, settings)
         if planned.probe is not None:
             found = self._mirror.run(*planned.probe.both)
             return outcome_of(found, planned.outs, planned.described, settings)
@@ -474,13 +483,13 @@ class Session:
     def interrupt(self) -> None:
         """Stop what is under way."""
         self._watch.cancel()
-        for each in (self._engine, self._memory, self._mirror):
+        for each in (self._engine, self._memory, self._mirror, self._audited):
             each.interrupt()
 
     def close(self) -> None:
         """Let go of the release."""
         self._closed = True
-        for each in (self._engine, self._memory, self._mirror):
+        for each in (self._engine, self._memory, self._mirror, self._audited):
             each.close()
 
 

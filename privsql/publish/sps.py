@@ -86,11 +86,17 @@ def trials(
     return bounded
 
 
+# Chances nearer than this are one.
+EDGE = 1e-9
+
+
 def chances(channel: Channel) -> tuple[Array, Array]:
     """``(kept, false)`` of every value for :func:`trials`, shape (m,) each.
 
-        false_i = min over j != i of T[j, i],   kept_i = |T[i, i] - false_i|
+        false_i = min over j != i of T[j, y],   kept_i = T[i, y] - false_i
 
+    y is what i is told by: i itself, or in a matrix the y with the largest kept_i (one that
+    turns values round would else seem to tell nothing, and no group would be cut).
     uniform: p and (1-p)/m, eq. 10 itself; replace: p and (1-p) q_i.  Where the chance to
     publish i differs between the other values (fine-grain, matrices) the smallest one gives
     the smallest s, the safe side; fine-grain: ``false_i = (1 - max p_j)/m``, O(m).
@@ -110,12 +116,15 @@ def chances(channel: Channel) -> tuple[Array, Array]:
         second, first = np.sort(p)[-2:]
         most = np.where(np.arange(m) == p.argmax(), second, first)
         diagonal, false = p + (1 - p) / m, (1 - most) / m
-    else:
-        others = channel.matrix.copy()
-        diagonal = others.diagonal().copy()
-        np.fill_diagonal(others, np.inf)
-        false = others.min(axis=0)
-    return np.abs(diagonal - false), false
+        return np.abs(diagonal - false), false
+    matrix = channel.matrix
+    first, second = np.sort(matrix, axis=0)[:2]
+    least = np.where(np.arange(m)[:, None] == matrix.argmin(axis=0), second, first)
+    excess = matrix - least
+    # The diagonal where it tells as much as any: it is what the paper looks at.
+    own = excess.diagonal() >= excess.max(axis=1) - EDGE
+    at = np.arange(m), np.where(own, np.arange(m), excess.argmax(axis=1))
+    return excess[at], least[at]
 
 
 def frequency_cap(frequency: ArrayLike) -> Array:

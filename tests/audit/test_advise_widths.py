@@ -167,9 +167,9 @@ def test_what_sps_would_keep(tmp_path, own_tmp):
     spec = make(tmp_path, 6000)
     # Without a seed the key would be used, if it were not left out.
     advise(spec, relative_error=0.3, probability=0.3)
-    found = advise(spec, relative_error=0.3, probability=0.3, seed=4).numbers
-    protected = SPEC + "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"
-    (tmp_path / "spec.toml").write_text(protected)
+    advice = advise(spec, relative_error=0.3, probability=0.3, seed=4)
+    found = advice.numbers
+    (tmp_path / "spec.toml").write_text(SPEC + advice.toml)
     privsql.publish(None, tmp_path / "r.duckdb", spec=spec, seed=4)
     with privsql.release.open(tmp_path / "r.duckdb").connection() as con:
         columns = [row[0] for row in con.execute("DESCRIBE patients").fetchall()]

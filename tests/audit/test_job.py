@@ -230,7 +230,12 @@ def test_swap_and_decoy(clinic, publish, monkeypatch):
     assert verdicts["release", "epsilon"] == "void"
     assert verdicts["ill", "rho1-rho2"] == verdicts["age", "rho1-rho2"] == "void"
     assert verdicts["ill", "identity/swap"] == "holds"
+    assert verdicts["age", "(lambda, delta)"] == "note"  # said, not left out
     assert verdicts["age", "small sums"] == "holds"
+    for wanted, advice in ((0.6, "groups of 7 or more would do"), (0.7, "no group size")):
+        strict = audit(clinic / "swap.duckdb", small_sum=wanted).findings
+        (small,) = (f for f in strict if f.criterion == "small sums")
+        assert (small.verdict, advice in small.advice) == ("fails", True)
     assert not report.holds
     assert "swap on ill draws from the data itself" in report.summary()
 

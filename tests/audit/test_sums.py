@@ -64,6 +64,11 @@ def test_large_sums_keep_to_their_chance_from_there_on(c, e, chance):
     assert exact == 1 or slow(exact - 1, c, e, strict=False) > chance
 
 
+def test_large_sums_of_a_tiny_error_take_no_memory():
+    found = large_sum_utility_exact(10, 1e-5, 0.05)
+    assert found == math.ceil(large_sum_utility(10, 1e-5, 0.05)) > 10**11
+
+
 def test_published_counts_of_small_sums_by_simulation():
     rng = np.random.default_rng(2)
     counts = rng.binomial(30, 0.1, 100_000)

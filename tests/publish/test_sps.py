@@ -329,3 +329,11 @@ def test_ties_are_broken_at_random_and_not_by_position():
     assert np.abs(times / runs - share).max() < 4.5 * np.sqrt(share * (1 - share) / runs)
     # The first half of the source is kept as often as the second.
     assert abs(times[: rows // 2].sum() / times.sum() - 0.5) < 0.01
+
+
+def test_a_matrix_that_turns_values_round_is_capped_as_its_mirror_is():
+    """Publishing the other value mostly tells as much as publishing one's own."""
+    straight = Matrix(((0.8, 0.2), (0.2, 0.8)))
+    turned = Matrix(((0.2, 0.8), (0.8, 0.2)))
+    for ours, mirror in zip(sps.chances(turned), sps.chances(straight), strict=True):
+        assert ours == pytest.approx(mirror)
