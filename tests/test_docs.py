@@ -234,6 +234,27 @@ def test_every_command_and_option_is_documented():
     assert [name for name, _ in commands() if name not in text] == []
 
 
+def anchors(path: Path) -> set[str]:
+    """What a heading of a page is called in links, as code hosts make it."""
+    titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+PAGES = [*DOCUMENTS, *sorted((ROOT / "examples" / "papers").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.exists(), f"{path.name}: {target}"
+        if anchor:
+            assert anchor in anchors(there), f"{path.name}: {target}"
+
+
 def test_every_make_target_is_documented():
     text = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):.*## ", text, re.MULTILINE))

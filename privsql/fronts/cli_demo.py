@@ -28,7 +28,7 @@ def demo(folder: Path) -> None:
     \b
     Examples:
       privsql demo
-      privsql demo --folder /tmp/clinic
+      privsql demo --folder clinic
     """
     from privsql.fronts.demo.screen import Screen
     from privsql.fronts.demo.story import tell

@@ -16,7 +16,9 @@ from privsql.fronts.cli_output import check_target, written
 @click.option("--source", help="Where raw rows are; overrides the spec's.")
 @force_option
 @click.option("--seed", type=int, help="UNSAFE, for tests: draws that anybody can repeat.")
-@click.option("--accept-loss", is_flag=True, help="Publish although losses add up (see ledger).")
+@click.option(
+    "--accept-loss", is_flag=True, help="Publish although the key's ledger says that losses add up."
+)
 def publish(
     spec: Path, output: Path, source: str | None, force: bool, seed: int | None, accept_loss: bool
 ) -> None:
@@ -58,7 +60,7 @@ def init(source: str, output: Path | None, force: bool) -> None:
         click.echo(starter(source), nl=False)
         return
     check_target(output, force=force, sources=(Path(source),))
-    text = starter(source)
+    text = starter(source, output.parent)
     with written(output, force=force) as stream:
         stream.write(text.encode())
     click.echo(f"wrote {output}: every line marked GUESS wants your eyes")
@@ -71,18 +73,16 @@ def init(source: str, output: Path | None, force: bool) -> None:
     "--input",
     "rows",
     type=PATH,
+    metavar="FILE",
     default="-",
-    help="CSV or Parquet; stdin (CSV).",
+    help="Raw rows, CSV or Parquet; - is stdin (CSV), as without it.",
 )
+@output_option("The batch, CSV or Parquet; - is stdout (CSV), as without it.")
+@force_option
 @click.option(
-    "-o",
-    "--output",
-    type=PATH,
-    default="-",
-    help="CSV or Parquet; stdout (CSV).",
+    "--accept-loss", is_flag=True, help="Perturb although the key's ledger says that losses add up."
 )
-@click.option("--accept-loss", is_flag=True, help="Perturb although losses add up (see ledger).")
-def perturb(spec: Path, rows: Path, output: Path, accept_loss: bool) -> None:
+def perturb(spec: Path, rows: Path, output: Path | None, force: bool, accept_loss: bool) -> None:
     """Perturb a client's own rows before they are sent: rows in, a batch out.
 
     Files are CSV, or Parquet if their names end in .parquet.
@@ -95,17 +95,19 @@ def perturb(spec: Path, rows: Path, output: Path, accept_loss: bool) -> None:
     from privsql.publish.local import leaves
     from privsql.publish.local import perturb as run
 
-    source, target = (None if str(path) == "-" else path for path in (rows, output))
+    source = None if rows == Path("-") else rows
+    if output is not None:  # raw rows may exist nowhere else
+        check_target(output, force=force, sources=(spec, *([source] if source else [])))
     try:
-        count, notes = run(spec, source, target, accept_loss=accept_loss)
+        count, notes = run(spec, source, output, accept_loss=accept_loss)
     except KeyboardInterrupt:
-        if not leaves(target):
+        if not leaves(output):
             raise
         fail(
             "interrupted; rows that were written have left, and the ledger of a key counts them;"
             " what came out is no whole batch, and no release will take it"
         )
-    click.echo(f"perturbed {count:,} rows", err=True)
+    click.echo(f"perturbed {count:,} row{'s' * (count != 1)}", err=True)
     for line in (*notes.facts, *(f"WARNING: {warning}" for warning in notes.warnings)):
         click.echo(line, err=True)
 
@@ -122,4 +124,5 @@ def append(release: Path, batch: Path) -> None:
     """
     from privsql.publish.appending import append as run
 
-    click.echo(f"added {run(release, batch):,} rows to {release}")
+    count = run(release, batch)
+    click.echo(f"added {count:,} row{'s' * (count != 1)} to {release}")

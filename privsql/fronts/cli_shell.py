@@ -15,13 +15,17 @@ from privsql.fronts.settings import ESTIMATORS
 @click.command()
 @click.argument("release", type=PATH)
 @click.option(
-    "--estimator", type=click.Choice(ESTIMATORS), help="How counts are reconstructed. auto"
+    "--estimator",
+    type=click.Choice(ESTIMATORS),
+    show_default="auto",
+    help="How counts are reconstructed.",
 )
 @click.option(
     "--confidence-level",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="LEVEL",
-    help="How often an interval holds the truth. 0.95",
+    show_default="0.95",
+    help="How often an interval holds the truth.",
 )
 @click.option(
     "--simultaneous",

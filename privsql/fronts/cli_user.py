@@ -36,7 +36,11 @@ def user() -> None:
 @click.argument("name")
 @_FILE
 @click.option(
-    "--release", "releases", multiple=True, help="A table this user may ask; again for more. All."
+    "--release",
+    "releases",
+    multiple=True,
+    show_default="all",
+    help="A table this user may ask; again for more.",
 )
 @click.option("--password-stdin", is_flag=True, help="Read the password from stdin: one line.")
 @click.option("--force", is_flag=True, help="Change a user who is there: password and releases.")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -64,8 +66,11 @@ class Facts:
         return self.type.startswith("VARCHAR")
 
 
-def starter(source: str) -> str:
-    """Write the TOML of a starter spec for a source."""
+def starter(source: str, beside: Path | None = None) -> str:
+    """Write the TOML of a starter spec for a source.
+
+    A spec names its source from where it lies itself: in the folder ``beside``, or here.
+    """
     raw = open_source([source])
     try:
         facts = [_facts(raw, name, kind) for name, kind in raw.columns]
@@ -76,7 +81,7 @@ def starter(source: str) -> str:
             "",
             "[release]",
             'table  = "published"                    # the name that analysts will use',
-            f"source = {_toml(source)}",
+            f"source = {_toml(_seen_from(source, beside))}",
         ]
         if unit is not None:
             lines.append(f"unit   = {_toml(unit.name)}    # GUESS: who a row belongs to; dropped")
@@ -99,6 +104,14 @@ def starter(source: str) -> str:
         return "\n".join(lines) + "\n"
     finally:
         raw.close()
+
+
+def _seen_from(source: str, folder: Path | None) -> str:
+    """A source's path as the spec in a folder has to say it."""
+    path, sign, table = source.partition("::")
+    if folder is None or Path(path).is_absolute() or folder.resolve() == Path.cwd():
+        return source
+    return Path(os.path.relpath(path, folder.resolve())).as_posix() + sign + table
 
 
 def _facts(raw: Source, name: str, kind: str) -> Facts:

@@ -76,7 +76,9 @@ def _names(option: click.Option) -> str:
 
 def _help(option: click.Option) -> str:
     assert option.help, f"{option.name} has no help"
-    return option.help.replace("|", "\\|")
+    default = option.get_help_extra(click.Context(main)).get("default")
+    known = default is None or "default" in option.help.lower()
+    return (option.help + ("" if known else f" Default: {default}.")).replace("|", "\\|")
 
 
 if __name__ == "__main__":

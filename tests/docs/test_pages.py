@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
-from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, follow, read, typed
+from tests.docs.pages import ROOT, follow, read
 
 # These pages want a server or are generated; tests/test_docs.py follows them.
 ELSEWHERE = ("bi.md", "functions.md")
 PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in ELSEWHERE]
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> Path:
-    """The folder that ``privsql demo`` leaves, made once for all processes of a test run."""
-    own = tmp_path_factory.getbasetemp()
-    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "docs-demo"
-    try:
-        shared.mkdir()
-    except FileExistsError:
-        for _ in range(3_000):
-            if (shared / "done").exists():
-                break
-            time.sleep(0.1)
-    else:
-        code, _, said = typed(["privsql", "demo"], shared)
-        (shared / "done").write_text(said)
-        assert code == 0, said
-    return shared / "privsql-demo"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

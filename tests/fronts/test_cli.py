@@ -119,6 +119,8 @@ def test_every_help_has_an_example_that_names_the_command(name):
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{name} {parameter.name} has no help"
+            # A default is said as [default: ...] or in a sentence, never as a bare word.
+            assert re.search(r"(\.|\[default: .+\])$", parameter.help), f"{name}: {parameter.help}"
             assert ("-o" in parameter.opts) == ("--output" in parameter.opts)
             assert ("-f" in parameter.opts) == ("--file" in parameter.opts)
             assert ("-i" in parameter.opts) == ("--input" in parameter.opts)
@@ -338,6 +340,43 @@ def test_init_overwrites_only_by_force(tmp_path):
     assert (done.exit_code, "this command reads" in done.stderr) == (1, True)
     assert runner.invoke(main, ["init", str(tmp_path / "none.csv"), "-o", "x.toml"]).exit_code == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "spec.toml"]
+
+
+# -- perturb -------------------------------------------------------------------------------
+
+PERTURBED = """[release]
+table = "patients"
+[columns.city]
+role = "public"
+[columns.illness]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.5
+domain = ["flu", "none"]
+"""
+
+
+def test_perturb_overwrites_only_by_force_and_never_what_it_reads(tmp_path):
+    rows, spec, batch = (tmp_path / name for name in ("rows.csv", "spec.toml", "batch.csv"))
+    rows.write_text("city,illness\nnorth,flu\n")
+    spec.write_text(PERTURBED)
+    command = ["perturb", str(spec), "-i", str(rows), "-o"]
+    runner = CliRunner()
+    for target in (rows, spec):
+        before = target.read_text()
+        for more in ([], ["--force"]):
+            done = runner.invoke(main, [*command, str(target), *more])
+            assert (done.exit_code, "this command reads" in done.stderr) == (1, True)
+            assert target.read_text() == before
+    done = runner.invoke(main, [*command, str(batch)])
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (0, "perturbed 1 row")
+    first = batch.read_text()
+    done = runner.invoke(main, [*command, str(batch)])
+    assert (done.exit_code, batch.read_text()) == (1, first)
+    assert "exists already\nHINT: choose another name, or overwrite it with --force" in done.stderr
+    assert runner.invoke(main, [*command, str(batch), "--force"]).exit_code == 0
+    assert batch.read_text() != first  # a batch has a number of its own
+    assert runner.invoke(main, [*command, "-"]).stdout.startswith("# privsql batch")
 
 
 # -- completion ----------------------------------------------------------------------------

@@ -309,3 +309,13 @@ def test_a_label_may_repeat_a_call_of_ours(session: Session) -> None:
         " WHERE disease = 'flu'",
     )
     assert found["privsql_low(n)"] < found["n"]
+
+
+def test_a_word_that_is_not_in_the_domain_is_told(session: Session) -> None:
+    """Nobody has it, so the count is exactly 0; it may also be misspelt."""
+    for condition in ("disease = 'Flu'", "'Flu' = disease", "disease IN ('flu', 'Flu')"):
+        outcome = session.run(f"SELECT COUNT(*) AS n FROM patients WHERE {condition}")
+        assert [notice.code for notice in outcome.notices] == ["not-in-domain"]
+    for condition in ("disease = 'flu'", "job = 'Eng'", "disease <> 'Flu'"):
+        outcome = session.run(f"SELECT COUNT(*) AS n FROM patients WHERE {condition}")
+        assert not outcome.notices

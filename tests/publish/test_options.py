@@ -568,3 +568,14 @@ def test_the_report_says_what_became_of_public_values(tmp_path):
     assert math.isinf(raw.manifest.privacy.epsilon)
     none = published(0.6, 'merge = "none"\n')
     assert "personal groups: 6; public values: job 6" in str(none)
+
+
+def test_a_starter_spec_names_its_source_from_where_it_lies(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "data" / "raw.csv").write_text("a,b\n" + "1,x\n2,y\n" * 30)
+    monkeypatch.chdir(tmp_path)
+    text = starter("data/raw.csv", Path("specs"))
+    assert 'source = "../data/raw.csv"' in text
+    assert 'source = "data/raw.csv"' in starter("data/raw.csv", Path())
+    assert 'source = "data/raw.csv"' in starter("data/raw.csv")

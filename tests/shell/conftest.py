@@ -18,6 +18,7 @@ def folder(tmp_path_factory) -> Path:
     editor.write_text('#!/bin/sh\nsed "s/\'flu\'/\'hiv\'/" "$1" > "$1.new" && mv "$1.new" "$1"\n')
     editor.chmod(0o755)
     (made / "two.sql").write_text("SELECT 11 AS one; -- and\n\nSELECT 22 AS two")
+    (made / "marked.sql").write_bytes(b"\xef\xbb\xbfSELECT 33\r\nAS three;\r\n")
     return made
 
 

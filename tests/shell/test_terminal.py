@@ -122,6 +122,7 @@ def test_help_unknown_commands_and_files(shell):
     said = shell.ask("\\i two.sql")
     assert re.search(r"^ one$", said, re.M)
     assert re.search(r"^ two$", said, re.M)
+    assert re.search(r"^ three$", shell.ask("\\i marked.sql"), re.M)
     assert "the file cannot be read: no such file" in shell.ask("\\i none.sql")
 
 
@@ -141,6 +142,31 @@ def test_an_editor_changes_the_last_statement_or_the_one_that_was_begun(shell):
     shell.send(f"SELECT 'flu' AS x,{ENTER}\\e{ENTER}")
     shell.until(lambda text: text.endswith("SELECT 'hiv' AS x,"))
     assert re.search(r"^ hiv \| 2$", shell.ask(" 2 AS y;"), re.M)
+
+
+def test_a_command_within_a_statement_leaves_it_as_it_was(shell):
+    shell.send(f"SELECT 11{ENTER}\\set{ENTER}")
+    shell.until(lambda text: text.endswith("privsql> SELECT 11\n      ->"))
+    assert re.search(r"^ one$", shell.ask("AS one;"), re.M)
+
+
+def test_sentences_are_broken_between_words(shell):
+    shell.resize(40, 60)
+    try:
+        said = shell.ask(
+            "SELECT disease, count(*) AS n FROM patients GROUP BY 1 ORDER BY 2 LIMIT 1;"
+        )
+        notice = said[said.index("NOTICE [picked]") : said.rindex("privsql>")].rstrip()
+        said = shell.ask("SELECT nope FROM patients;")
+        hint = said[said.index("HINT: ") : said.rindex("privsql>")].rstrip()
+    finally:
+        shell.resize(40, 100)
+    for text in (notice, hint):
+        _, *others = text.split("\n")
+        assert others
+        assert all(re.match(r"  \S", line) for line in others), text
+    assert "privsql.simultaneous = true widens them" in " ".join(notice.split())
+    assert "with the columns " in " ".join(hint.split())
 
 
 def test_a_refusal_is_kind_and_the_shell_goes_on(shell):

@@ -91,7 +91,7 @@ def _include(shell: Shell, rest: str) -> None:
     if not rest:
         raise ProgrammingError("\\i needs a file", hint="\\i FILE")
     try:
-        text = Path(rest).expanduser().read_text(encoding="utf-8")
+        text = Path(rest).expanduser().read_text(encoding="utf-8-sig")  # some editors mark it
     except UnicodeDecodeError:
         raise ProgrammingError("the file holds no UTF-8 text") from None
     except (OSError, RuntimeError, ValueError) as problem:

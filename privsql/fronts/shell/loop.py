@@ -93,6 +93,8 @@ class Shell:
         command = command_of(text)
         if command is not None:
             self.begun = command[0].strip()
+            if self.begun:  # what follows goes on below it, as it was typed
+                self.begun += "\n"
             self._command(command[1])
             return
         word = text.strip().rstrip(";").strip().casefold()

@@ -14,6 +14,7 @@ are: one may be a year or a code.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -72,7 +73,7 @@ def answer(outcome: Outcome, display: Display) -> str:
     size = _COMMA.sub(APART, size)
     if found.gap is not None:
         size += "; \\rows shows more"
-    return "\n".join([*lines, size, *(_said(line, display.looks) for line in said)])
+    return "\n".join([*lines, size, *(_said(line, display) for line in said)])
 
 
 def problem(error: Error, display: Display) -> str:
@@ -83,11 +84,12 @@ def problem(error: Error, display: Display) -> str:
         head, colon, rest = line.partition(":")
         text = "\t".join(printable(part) for part in line.split("\t"))
         if not lines:
-            lines.append(looks(printable(head) + colon, ERROR) + printable(rest))
+            text = _wrapped(printable(head) + colon + printable(rest), display.width)
+            lines.append(_headed(text, looks, ERROR))
         elif text.strip() and not text.strip().strip("^"):
             lines.append(looks(text, MARK))
         elif head == "HINT":
-            lines.append(looks("HINT:", HINT) + printable(rest))
+            lines.append(_headed(_wrapped(text, display.width), looks, HINT))
         else:
             lines.append(text)
     return "\n".join(lines)
@@ -262,9 +264,33 @@ def _cut(part: str, widest: int | None) -> str:
     return set_cell_size(part, widest - len(DOTS)).rstrip() + DOTS
 
 
-def _said(line: str, looks: Looks) -> str:
-    head, colon, rest = line.partition(":")
-    return looks(head + colon, NOTICE) + rest if head.startswith("NOTICE ") else line
+def _said(line: str, display: Display) -> str:
+    text = _wrapped(line, display.width)
+    return _headed(text, display.looks, NOTICE) if line.startswith("NOTICE ") else text
+
+
+def _headed(text: str, looks: Looks, look: str) -> str:
+    """The words before the colon in colour."""
+    head, colon, rest = text.partition(":")
+    return looks(head + colon, look) + rest
+
+
+def _wrapped(line: str, width: int | None) -> str:
+    r"""A sentence over several lines, as a terminal would break it in the middle of a word.
+
+    >>> print(_wrapped("HINT: ask for a larger group of people.", 24))
+    HINT: ask for a larger
+      group of people.
+    """
+    if width is None or cell_len(line) <= width:
+        return line
+    return textwrap.fill(
+        line,
+        max(20, width),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _length(line: str) -> int:
