@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import shutil
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
-from privsql.answer.cells import Cell
 from privsql.answer.grid import ROWS, Grid, grid, notices
 from privsql.answer.outcome import Outcome
-
-WIDEST = 40  # cells of a terminal that one value may take
-DOTS = "..."
-
+from privsql.answer.padding import DOTS, pad, padded
 
 WHOLE = "columns and df() have them all"
 
@@ -51,13 +47,13 @@ def explanation(outcome: Outcome) -> str:
 def _table(found: Grid, max_width: int) -> tuple[list[str], int]:
     """Lines of a table as psql draws it, and how many columns did not fit."""
     columns = [
-        _column(name, numeric, [row[i] for row in found.cells])
+        padded(name, numeric, [row[i] for row in found.cells])
         for i, (name, numeric) in enumerate(zip(found.names, found.numeric, strict=True))
     ]
     columns, left_out = _fit(columns, max_width)
     rows = [list(row) for row in zip(*columns, strict=True)]
     if found.gap is not None:
-        rows.insert(1 + found.gap, [_pad(DOTS, cell_len(cell), False) for cell in rows[0]])
+        rows.insert(1 + found.gap, [pad(DOTS, cell_len(cell)) for cell in rows[0]])
     lines = [" " + " | ".join(row) for row in rows]
     rule = "-" + "-+-".join("-" * cell_len(cell) for cell in rows[0]) + "-"
     return [line.rstrip() for line in (lines[0], rule, *lines[1:])], left_out
@@ -87,38 +83,3 @@ def _fit(columns: list[list[str]], max_width: int) -> tuple[list[list[str]], int
     shown = [columns[i] for i in keep]
     shown.insert(gap, [DOTS] * len(columns[0]))
     return shown, left_out
-
-
-def _column(name: str, numeric: bool, cells: list[Cell]) -> list[str]:
-    """Header and cells of one column, padded to one width; errors stand under each other."""
-    error = max((cell_len(cell.error) for cell in cells), default=0)
-    value = max((cell_len(cell.value) for cell in cells), default=0)
-    mark = any(cell.unreliable for cell in cells)
-    parts = [_cut(name)]
-    for cell in cells:
-        if error:
-            line = f"{_pad(cell.value, value, True)} {_aligned(cell.error, error)}"
-            parts.append(line + (" ?" if cell.unreliable else "  ") * mark)
-        else:  # only words are cut: half an interval would be a wrong one
-            parts.append(_cut(cell.value))
-    width = max(map(cell_len, parts))
-    right = numeric and not error
-    return [_pad(part, width, right) for part in parts]
-
-
-def _aligned(error: str, width: int) -> str:
-    """``±`` stays at the left and its number moves right, so that digits line up."""
-    if error.startswith("± "):
-        return "± " + _pad(error[2:], width - 2, True)
-    return _pad(error, width, False)
-
-
-def _pad(part: str, width: int, right: bool) -> str:
-    room = " " * max(0, width - cell_len(part))
-    return room + part if right else part + room
-
-
-def _cut(part: str) -> str:
-    if cell_len(part) <= WIDEST:
-        return part
-    return set_cell_size(part, WIDEST - len(DOTS)).rstrip() + DOTS

@@ -19,18 +19,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
 from privsql.answer.cells import Cell, estimate, exact, printable
 from privsql.answer.columns import BARS, bars
 from privsql.answer.grid import Grid, grid
 from privsql.answer.outcome import Outcome
+from privsql.answer.padding import DOTS, WIDEST, cut, pad, padded
 from privsql.errors import Error
 from privsql.fronts.shell.looks import ERROR, HEADING, HINT, MARK, NOTICE, RULE, Looks
 
 APART = "\N{NO-BREAK SPACE}"
-WIDEST = 40  # cells of a terminal that one word of a table may take
-DOTS = "..."
 ALL = 10**9
 PLAIN = Looks()
 
@@ -102,7 +101,7 @@ def listing(names: list[str], rows: list[list[str]], display: Display) -> str:
     """
     others = [max(cell_len(row[i]) for row in [names, *rows]) for i in range(len(names) - 1)]
     room = None if display.width is None else max(12, display.width - sum(others) - 3 * len(names))
-    cells = [[*map(Cell, row[:-1]), Cell(_cut(row[-1], room))] for row in rows]
+    cells = [[*map(Cell, row[:-1]), Cell(cut(row[-1], room))] for row in rows]
     found = Grid(names, [False] * len(names), cells, None, [])
     return "\n".join(_table(found, display.looks, widest=None))
 
@@ -193,12 +192,12 @@ def _bars(
 def _table(found: Grid, looks: Looks, widest: int | None = WIDEST) -> Iterator[str]:
     """Lines of a table, as psql draws it."""
     columns = [
-        _column(name, numeric, [row[i] for row in found.cells], widest)
+        padded(name, numeric, [row[i] for row in found.cells], widest)
         for i, (name, numeric) in enumerate(zip(found.names, found.numeric, strict=True))
     ]
     rows = [list(row) for row in zip(*columns, strict=True)]
     if found.gap is not None:
-        rows.insert(1 + found.gap, [_pad(DOTS, cell_len(cell), False) for cell in rows[0]])
+        rows.insert(1 + found.gap, [pad(DOTS, cell_len(cell)) for cell in rows[0]])
     bar = looks(" | ", RULE)
     yield " " + bar.join(looks(cell, HEADING) for cell in _trimmed(rows[0]))
     yield looks("-" + "-+-".join("-" * cell_len(cell) for cell in rows[0]) + "-", RULE)
@@ -224,44 +223,9 @@ def _expanded(found: Grid, display: Display) -> Iterator[str]:
         title = f"-[ {i + 1} ]" if found.gap is None or i < found.gap else "-[ ... ]"
         yield looks(title + "-" * max(0, rule - len(title)), RULE)
         for name, cell in zip(found.names, row, strict=True):
-            text = str(cell) if cell.error else _cut(cell.value, room)
-            line = looks(_pad(name, names, False), HEADING) + looks(" | ", RULE) + text
+            text = str(cell) if cell.error else cut(cell.value, room)
+            line = looks(pad(name, names), HEADING) + looks(" | ", RULE) + text
             yield line.rstrip(" ")
-
-
-def _column(name: str, numeric: bool, cells: list[Cell], widest: int | None) -> list[str]:
-    """Header and cells of one column, padded to one width; errors stand under each other."""
-    error = max((cell_len(cell.error) for cell in cells), default=0)
-    value = max((cell_len(cell.value) for cell in cells), default=0)
-    mark = any(cell.unreliable for cell in cells)
-    parts = [_cut(name, widest)]
-    for cell in cells:
-        if error:
-            line = f"{_pad(cell.value, value, True)} {_aligned(cell.error, error)}"
-            parts.append(line + (" ?" if cell.unreliable else "  ") * mark)
-        else:  # only words are cut: half an interval would be a wrong one
-            parts.append(_cut(cell.value, widest))
-    width = max(map(cell_len, parts))
-    right = numeric and not error
-    return [_pad(part, width, right) for part in parts]
-
-
-def _aligned(error: str, width: int) -> str:
-    """``±`` stays at the left and its number moves right, so that digits line up."""
-    if error.startswith("± "):
-        return "± " + _pad(error[2:], width - 2, True)
-    return _pad(error, width, False)
-
-
-def _pad(part: str, width: int, right: bool) -> str:
-    room = " " * max(0, width - cell_len(part))
-    return room + part if right else part + room
-
-
-def _cut(part: str, widest: int | None) -> str:
-    if widest is None or cell_len(part) <= widest:
-        return part
-    return set_cell_size(part, widest - len(DOTS)).rstrip() + DOTS
 
 
 def _said(line: str, display: Display) -> str:
