@@ -32,8 +32,11 @@ lint: $(STAMP)  ## ruff, formatting included
 types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
 
+# One process more than there are cores: many tests wait for a server, a terminal or a child.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+
 check: $(STAMP)  ## doctests and tests
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test: lint types check  ## everything that must pass
 
