@@ -12,6 +12,7 @@ import pyarrow as pa
 from privsql.engines import Memory
 from privsql.errors import Error, Notice, NotSupportedError, ProgrammingError
 from privsql.fronts.settings import Settings
+from privsql.sql.audit_question import audit_question
 from privsql.sql.catalog import Catalog, placed
 from privsql.sql.compile import Compiler
 from privsql.sql.compiled import Out
@@ -29,7 +30,7 @@ from privsql.sql.plan import (
     typed_query,
 )
 from privsql.sql.probe import is_probe
-from privsql.sql.question import audit_question, check_question
+from privsql.sql.question import check_question
 
 Given = Sequence[object] | Mapping[str, object] | None
 

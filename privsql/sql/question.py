@@ -4,9 +4,6 @@ Names are how we know that a sensitive column is used.  A spelling that reaches 
 without naming it (``COLUMNS('dis.*')``, ``#4``, ``disease.upper()``, a table function that
 takes SQL as text) would be evaluated on perturbed rows and come back as if it were right, so
 none of them is let in, anywhere in a statement.
-
-Questions about the tables of an audit (``privsql.audit_columns``) are told apart here as well:
-they read nothing else, so that what answers them needs nothing else.
 """
 
 from __future__ import annotations
@@ -17,8 +14,6 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from privsql.errors import Place
-from privsql.sql.catalog import UnknownName
-from privsql.sql.postgres_catalog import sources
 from privsql.sql.refusing import VOLATILE
 from privsql.sql.tree import Unsupported, name_of, place_of
 
@@ -30,9 +25,9 @@ _WITHIN_QUERY = """
 """
 WITHIN_QUERY = frozenset(_WITHIN_QUERY.split())
 _CLOCKS = (exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.CurrentDatetime)
-_OURS = "privsql_"
+OURS = "privsql_"
 # A label that repeats a call, as BI tools make them ("privsql_low(n)"), is none of our names.
-_OURS_NAMES = re.compile(rf"{_OURS}[^(]*$", re.IGNORECASE)
+_OURS_NAMES = re.compile(rf"{OURS}[^(]*$", re.IGNORECASE)
 
 # Functions that make a large value of a small one, by the argument that says how large.  DuckDB
 # does not stop in the middle of a value, so neither time nor memory would hold them.
@@ -47,15 +42,6 @@ _FORMATTING = frozenset({"printf", "format"})
 _WIDE = re.compile(r"[0-9]{4}|[*]|\{[^}]*\{")
 LARGEST = 10_000
 
-# The schema of an audit's tables, and what can be named in it.
-AUDIT = "privsql"
-AUDIT_TABLES = ("audit_findings", "audit_columns", "audit_values", "audit_groups")
-_AUDIT_HINT = f"the tables of an audit are {', '.join(f'{AUDIT}.{each}' for each in AUDIT_TABLES)}"
-_NOT_AUDITED: dict[type[exp.Expr], str] = {
-    exp.TableSample: "a sample, which is another one each time",
-    exp.Lateral: "LATERAL",
-    exp.Pivot: "PIVOT",
-}
 
 # The first word of a statement, after comments.
 _FIRST = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
@@ -68,65 +54,14 @@ def check_question(tree: exp.Expr, text: str) -> None:
         raise Unsupported(
             f"{word.group(1).upper() if word else 'this'} is not a question",
             hint="privsql answers SELECT; nothing can be changed through it",
-            place=_place(tree, tree, text),
+            place=placed_in(tree, tree, text),
         )
     for node in tree.walk():
         for what, hint in _hidden(node):
-            raise Unsupported(what, hint=hint, place=_place(node, tree, text))
+            raise Unsupported(what, hint=hint, place=placed_in(node, tree, text))
 
 
-def audit_question(tree: exp.Expr, text: str) -> exp.Expr | None:
-    """A question about the tables of an audit as their own database reads it, else None.
-
-    >>> from sqlglot import parse_one
-    >>> sql = "SELECT name FROM privsql.audit_columns"
-    >>> audit_question(parse_one(sql), sql).sql()
-    'SELECT name FROM main.audit_columns'
-    """
-    named = sources(tree)
-    asked = [each for each in named if each.db.lower() == AUDIT and not each.catalog]
-    if not asked:
-        return None
-    for each in asked:
-        if each.name.lower() not in AUDIT_TABLES:
-            raise UnknownName(
-                f"there is no table {each.name!r} in {AUDIT}",
-                hint=_AUDIT_HINT,
-                place=_place(each, tree, text),
-            )
-    made = tree.copy()
-    for name in made.find_all(exp.Table, exp.Column):
-        if name.text("db").lower() == AUDIT and not name.text("catalog"):
-            # A table keeps a schema, so that no CTE of the same name is meant.
-            name.set("db", exp.to_identifier("main") if isinstance(name, exp.Table) else None)
-    check_question(made, text)
-    for other in named:
-        if not any(other is each for each in asked):
-            raise Unsupported(
-                "tables of an audit together with others",
-                hint="ask about the audit in a statement of its own",
-                place=_place(other, tree, text),
-            )
-    for node in made.walk():
-        for what in _not_audited(node):
-            raise Unsupported(
-                f"{what}, over tables of an audit",
-                hint="SELECT from them without it",
-                place=_place(node, tree, text),
-            )
-    return made
-
-
-def _not_audited(node: exp.Expr) -> Iterator[str]:
-    if name_of(node).startswith(_OURS):
-        yield f"{name_of(node)}(), where nothing is estimated"
-    elif isinstance(node, exp.With) and node.args.get("recursive"):
-        yield "a recursive CTE"
-    elif (what := _NOT_AUDITED.get(type(node))) is not None:
-        yield what
-
-
-def _place(node: exp.Expr, tree: exp.Expr, text: str) -> Place:
+def placed_in(node: exp.Expr, tree: exp.Expr, text: str) -> Place:
     """Where a node stands, or the statement where its names do not tell."""
     return place_of(node, text) or place_of(tree, text) or Place(text, 0, len(text))
 
@@ -165,7 +100,7 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
     elif isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
         yield "a table function in FROM", "query the published table or a public one"
     elif isinstance(node, exp.Identifier) and _OURS_NAMES.match(node.name):
-        yield f"the name {node.name!r}: those that begin with {_OURS} are ours", "choose another"
+        yield f"the name {node.name!r}: those that begin with {OURS} are ours", "choose another"
 
 
 def _since_now(node: exp.Expr) -> bool:
