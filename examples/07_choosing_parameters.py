@@ -33,7 +33,7 @@ def main() -> None:
 
         print("\n--- From precision: this count to within 150, with as little kept as possible")
         print(QUERY)
-        advice = privsql.advise(spec, queries={QUERY: 150}, seed=3)
+        advice = privsql.advise(spec, queries={QUERY: 150}, draws=1, seed=3)
         print(advice)
 
         print("\n--- Looking back: publish as the spec says, and audit the release")

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from privsql.fronts.cli_common import HELP
+
 _FILE = click.Path(path_type=Path)
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.argument("release", type=_FILE)
 @click.option("--raw", help="The raw table: CSV, Parquet, or file.duckdb::table.")
 @click.option("--html", type=_FILE, help="Also write one page with plots here.")

@@ -41,7 +41,8 @@ def test_the_notebook_runs_and_holds_what_it_prints(tmp_path):
 
     stored = nbformat.read(ROOT / "examples" / "05_notebook.ipynb", 4)
     fresh = nbformat.from_dict(stored)
-    NotebookClient(fresh, timeout=300, kernel_name="python3", cwd=tmp_path).execute()
+    beside = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(fresh, timeout=300, kernel_name="python3", resources=beside).execute()
     for before, after in zip(stored.cells, fresh.cells, strict=True):
         if before.cell_type == "code":
             assert _shown(before) == _shown(after)

@@ -103,7 +103,8 @@ def test_parameters():
         tree.set_params(max_depth=4, depth=3)
     assert tree.max_depth == 2
     assert DecisionTreeClassifier(**tree.get_params()).get_params() == tree.get_params()
-    assert repr(NaiveBayes(alpha=2)) == "NaiveBayes(alpha=2, estimator='inversion', cuts=8)"
+    shown = "NaiveBayes(alpha=2, estimator='inversion', cuts=8, shrink=True)"
+    assert repr(NaiveBayes(alpha=2)) == shown
 
 
 @pytest.mark.parametrize(
