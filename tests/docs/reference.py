@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import click
 
 from privsql.fronts.cli import main
+from privsql.fronts.cli_common import HELP
 
 HEAD = """# The command line
 
@@ -25,7 +26,7 @@ def commands(
     group: click.Group = main, before: str = "privsql"
 ) -> Iterator[tuple[str, click.Command]]:
     """Each command with its whole name, groups opened."""
-    context = click.Context(group, info_name=before)
+    context = click.Context(group, info_name=before, **HELP)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None, name
@@ -44,7 +45,8 @@ def page() -> str:
     """The whole page."""
     lines = [HEAD]
     for name, command in commands():
-        context = click.Context(command, info_name=name)
+        # Click keeps the help option that it makes first, so it must be the program's own.
+        context = click.Context(command, info_name=name, **HELP)
         usage = " ".join(command.collect_usage_pieces(context))
         lines += [f"## {name}", "", "```text", f"{name} {usage}", "```", ""]
         lines += [_text(command.help or ""), ""]
@@ -70,13 +72,13 @@ def _text(text: str) -> str:
 
 def _names(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    kind = "" if option.is_flag else f" `{option.make_metavar(click.Context(main))}`"
+    kind = "" if option.is_flag else f" `{option.make_metavar(click.Context(main, **HELP))}`"
     return (names + kind).replace("|", "\\|")
 
 
 def _help(option: click.Option) -> str:
     assert option.help, f"{option.name} has no help"
-    default = option.get_help_extra(click.Context(main)).get("default")
+    default = option.get_help_extra(click.Context(main, **HELP)).get("default")
     known = default is None or "default" in option.help.lower()
     return (option.help + ("" if known else f" Default: {default}.")).replace("|", "\\|")
 
