@@ -191,6 +191,10 @@ class Calls:
                     cursor.execute(statement)
             except duckdb.Error as problem:
                 raise translated(problem) from None
+            except RuntimeError as problem:
+                if str(problem) != "Query interrupted":  # Ctrl-C, where DuckDB saw it first
+                    raise
+                raise KeyboardInterrupt from None
             call = _Call(cursor, work)
             self._under_way.add(call)  # type: ignore[arg-type]
         return call

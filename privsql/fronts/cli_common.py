@@ -102,6 +102,10 @@ class Commands(click.Group):
             fail(str(problem))
         except KeyboardInterrupt:
             fail(INTERRUPTED)
+        except RuntimeError as problem:
+            if str(problem) != "Query interrupted":  # Ctrl-C, where DuckDB was first to see it
+                raise
+            fail(INTERRUPTED)
         except OSError as problem:
             if problem.errno == errno.EPIPE:  # `| head` has seen enough; click ends silently
                 raise

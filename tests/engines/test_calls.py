@@ -185,3 +185,17 @@ def test_ctrl_c_in_the_main_thread(sql):
     assert printed == "stopped 42\n"
     assert errors == ""
     assert child.returncode == 0
+
+
+def test_ctrl_c_that_duckdb_sees_first_is_ctrl_c():
+    """While a cursor is prepared, on the thread that gets signals."""
+
+    class Struck:
+        def cursor(self):
+            return self
+
+        def execute(self, statement):
+            raise RuntimeError("Query interrupted")
+
+    with pytest.raises(KeyboardInterrupt):
+        Calls(Struck(), prepare=["SELECT 1"]).run(lambda cursor: cursor)

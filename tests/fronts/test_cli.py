@@ -290,6 +290,7 @@ def failing(problem: BaseException) -> Commands:
         ),
         (OSError(errno.ENOSPC, "No space left"), "ERROR 58000 [operational]: no space left\n"),
         (KeyboardInterrupt(), "interrupted; nothing was changed\n"),
+        (RuntimeError("Query interrupted"), "interrupted; nothing was changed\n"),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), ""),
     ],
 )
