@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -65,9 +66,9 @@ class Cells:
         """Rows of each value, shape (m,)."""
         return summed(self.values, self.counts, self.size)
 
-    @property
+    @cached_property
     def shares(self) -> Array:
-        """Frequency of the cell's value in its group."""
+        """Frequency of the cell's value in its group; kept, because there may be a million."""
         return self.counts / self.rows[self.groups]
 
 
