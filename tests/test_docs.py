@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs.reference import commands, page
 from tests.docs.serving import PASSWORD, Followed, needed
+from tests.wire.clients.conftest import node  # noqa: F401 - a fixture
 from udfs.functions import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -182,15 +183,11 @@ def test_jdbc_about_bi_tools(bi):
     assert sorted(done.stdout.split()) == ["2", "2", "6"]
 
 
-def test_node_about_bi_tools(bi, request):
-    needed("node")
-    modules = Path(request.config.cache.mkdir("wire-clients")) / "node" / "node_modules"
-    if not (modules / "pg").exists():
-        pytest.skip("node-postgres is not installed: tests/wire/clients does that")
+def test_node_about_bi_tools(bi, node):  # noqa: F811 - the fixture
     ((_, code),) = [block for block in blocks(BI) if block[0] == "js"]
     done = subprocess.run(
         ["node", "-e", bi.here(code)],
-        env={**os.environ, "NODE_PATH": str(modules)},
+        env={**os.environ, "NODE_PATH": str(node)},
         capture_output=True,
         text=True,
         timeout=120,
