@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
 
-from privsql.channels import Decoy
+from privsql.channels import Categorical, Decoy
 from privsql.errors import DataError, IntegrityError, OperationalError, ProgrammingError
 from privsql.release.manifest import Manifest
 from privsql.release.names import ROWS, TUPLES, quoted
@@ -34,7 +34,8 @@ def side_by_side(
     config = {"temp_directory": ""} if raw is not None else {}
     connection = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]
     try:
-        connection.execute("SET enable_progress_bar = false")
+        with suppress(duckdb.InvalidInputException):  # a notebook without ipywidgets has no bar
+            connection.execute("SET enable_progress_bar = false")
         try:
             attach(connection, release.path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
         except duckdb.Error:
@@ -55,7 +56,7 @@ def _open(con: duckdb.DuckDBPyConnection, paths: Sequence[str], manifest: Manife
     files = [file for path in paths for file in _files(path)]
     kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
     if files and kinds <= CSV:
-        found = con.read_csv(files)  # type: ignore[arg-type]
+        found = _csv(con, files, manifest)
     elif files and kinds <= PARQUET:
         found = con.read_parquet(files)
     elif kinds <= DUCKDB and len(files) == 1:
@@ -84,6 +85,20 @@ def _open(con: duckdb.DuckDBPyConnection, paths: Sequence[str], manifest: Manife
         for column in manifest.sensitive
     ]
     con.execute(f"CREATE TEMP VIEW raw AS SELECT {', '.join(parts)} FROM source_rows")
+
+
+def _csv(
+    con: duckdb.DuckDBPyConnection, files: list[str], manifest: Manifest
+) -> duckdb.DuckDBPyRelation:
+    """Types are guessed, but the words of a domain are words, as they were to publishing."""
+    found = con.read_csv(files)  # type: ignore[arg-type]
+    words = {
+        column.name.casefold()
+        for column in manifest.sensitive
+        if isinstance(column.domain, Categorical) and column.domain.kind == "text"
+    }
+    told = {name: "VARCHAR" for name in found.columns if name.casefold() in words}
+    return con.read_csv(files, dtype=told) if told else found  # type: ignore[arg-type]
 
 
 def _table(con: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyRelation:

@@ -7,6 +7,7 @@ release, never rows.
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ Objects = NDArray[np.object_]
 Columns = Mapping[str, Sequence[Any]]
 
 
-class Classifier:
+class Classifier(ABC):
     """The base of the classifiers here."""
 
     classes_: Objects
@@ -65,8 +66,9 @@ class Classifier:
         columns, rows = columns_of(X, [str(name) for name in self.feature_names_in_])
         return self._probabilities(columns, rows)
 
+    @abstractmethod
     def _probabilities(self, columns: Columns, rows: int) -> Floats:
-        raise NotImplementedError
+        """Probabilities of the classes, from columns that were checked."""
 
     def predict(self, X: Any) -> Objects:
         """The likeliest class for each row of original values."""

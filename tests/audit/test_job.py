@@ -377,3 +377,19 @@ def test_nothing_is_written(clinic):
     before = {path: path.stat().st_mtime_ns for path in clinic.iterdir()}
     audit(clinic / "plain.duckdb", clinic / "people.parquet")
     assert before == {path: path.stat().st_mtime_ns for path in clinic.iterdir()}
+
+
+def test_a_csv_source_is_read_as_publishing_reads_it(tmp_path):
+    """DuckDB takes yes and no for truth values, and 01 for a number."""
+    (tmp_path / "raw.csv").write_text("sex,hiv,code\n" + "F,yes,01\nM,no,02\nM,yes,01\n" * 40)
+    (tmp_path / "spec.toml").write_text(
+        '[release]\ntable = "t"\nsource = "raw.csv"\n[columns.sex]\nrole = "public"\n'
+        + "".join(
+            f'[columns.{name}]\nrole = "sensitive"\nmechanism = "uniform"\nretention = 0.5\n'
+            f"domain = {domain}\n"
+            for name, domain in (("hiv", ["no", "yes"]), ("code", ["01", "02", "03"]))
+        )
+    )
+    privsql.publish(None, tmp_path / "r.duckdb", spec=tmp_path / "spec.toml")
+    found = audit(tmp_path / "r.duckdb", tmp_path / "raw.csv")
+    assert [each.people for each in found.groups] == [120, 120]
