@@ -55,7 +55,8 @@ def advise_widths(
     chosen = _chosen(spec, [each.sql for each in questions], columns)
     joined = spec.sources_joined if source is None else ()
     paths = spec.source if source is None else source
-    with closing(open_source(paths, joined=joined, on=spec.join)) as raw:
+    opened = open_source(paths, joined=joined, on=spec.join, text=spec.words)
+    with closing(opened) as raw:
         check_columns(spec, raw)
         rarest = {column.name: _rarest(column, raw) for column in spec.sensitive}
         top = min(_limit(column, rarest[column.name]) for column in chosen)

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from duckdb import ColumnExpression, FunctionExpression
 
-from privsql.channels import Categorical, Channel
+from privsql.channels import Channel
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError, OperationalError
 from privsql.publish.checks import check_columns, check_units, spare
@@ -75,13 +75,7 @@ def publish(
     with ExitStack() as held:
         folder = held.enter_context(staging(target, force=force))
         joined = wanted.sources_joined if source is None else ()
-        # The words of a domain are words, whatever a CSV file makes of them.
-        text = [
-            column.name
-            for column in wanted.columns
-            if isinstance(column.domain, Categorical) and column.domain.kind == "text"
-        ]
-        opened = open_source(paths, joined=joined, on=wanted.join, text=text)
+        opened = open_source(paths, joined=joined, on=wanted.join, text=wanted.words)
         raw = held.enter_context(closing(opened))
         check_columns(wanted, raw)
         spare(target, raw, wanted, spec)

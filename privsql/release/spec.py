@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from privsql.channels import Domain
+from privsql.channels import Categorical, Domain
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import OperationalError, ProgrammingError
 from privsql.release.columns import (
@@ -144,6 +144,15 @@ class Spec:
     def sensitive(self) -> tuple[ColumnSpec, ...]:
         """The columns that are perturbed."""
         return tuple(column for column in self.columns if column.role == "sensitive")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Columns whose domain lists words: text, whatever a CSV file makes of them."""
+        return tuple(
+            column.name
+            for column in self.columns
+            if isinstance(column.domain, Categorical) and column.domain.kind == "text"
+        )
 
     @property
     def public(self) -> tuple[ColumnSpec, ...]:

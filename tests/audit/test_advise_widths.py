@@ -272,3 +272,16 @@ def test_the_command_with_and_without_a_picture(tmp_path, own_tmp, monkeypatch):
     assert found.exit_code == 1
     assert found.output.startswith("ERROR 22023 [advise]: query 1 cannot have ± 1")
     assert math.isfinite(float(found.output.split("it is ± ")[1].split()[0]))
+
+
+def test_words_in_a_csv_file_stay_words_in_a_sample(tmp_path):
+    """DuckDB takes yes and no for truth values, and a sample is copied with its types."""
+    (tmp_path / "raw.csv").write_text("sex,hiv\n" + "F,yes\nM,no\nM,no\n" * 800)
+    (tmp_path / "spec.toml").write_text(
+        '[release]\ntable = "t"\nsource = "raw.csv"\n[columns.sex]\nrole = "public"\n'
+        '[columns.hiv]\nrole = "sensitive"\nmechanism = "uniform"\nretention = 0.5\n'
+        'domain = ["no", "yes"]\n'
+    )
+    query = "SELECT COUNT(*) FROM t WHERE hiv = 'yes'"
+    found = advise(tmp_path / "spec.toml", queries={query: 150}, sample=1600, draws=1, seed=1)
+    assert "[columns.hiv]" in found.toml
