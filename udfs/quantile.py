@@ -33,7 +33,7 @@ from udfs.errors import KernelError
 from udfs.intervals import Critical, Positions, woodruff_interval
 from udfs.invert import invert, invert_function
 from udfs.kron import Array, Kron, numbers
-from udfs.variance import published_floor
+from udfs.variance import classes_of, on_classes, published_floor
 
 Kind = Literal["disc", "cont"]
 
@@ -88,7 +88,8 @@ def tally(
         F(i)      = sum of x[j] over 0 <= position[j] <= i,   x = products A^-1
         excess(i) = F(i) - q N = sum_j x[j] g_i[j],           g_i = 1[0 <= position <= i]
                                                                     - q 1[0 <= position]
-        variance, second and fourth: ``variance.variance`` and ``variance.weights`` of g_i
+        variance, second and fourth: ``variance.variance`` of g_i, and ``variance.weights`` of it
+                                     on the states that positions tell apart
 
     ``sums`` are products, squares and fourths as in ``variance``, shapes ``(parts, S)``;
     ``positions``, shape ``(S,)``, are below ``size``, which is the same for parts that are
@@ -104,6 +105,12 @@ def tally(
     if not products.shape == squares.shape == fourths.shape:
         raise KernelError("products, squares and fourths must be of as many rows")
     place = _places(positions, size, kron.size)
+    kron, place, merged = _merged(kron, place)
+    if merged:
+        shape = tuple(len(classes) for classes in merged)
+        products, squares, fourths = (
+            on_classes(part, merged, shape) for part in (products, squares, fourths)
+        )
     used = np.unique(place[place >= 0])
     # Which of the positions in use, counted from one, is the last at or below i.
     reached = np.searchsorted(used, np.arange(size), side="right")
@@ -192,6 +199,28 @@ def quantile(tallies: Tallies, q: float, kind: str, z: Critical) -> Quantiles:
 def _check_share(q: float) -> None:
     if not 0 <= q <= 1:
         raise KernelError("a quantile lies between 0 and 1")
+
+
+def _merged(kron: Kron, place: NDArray[np.intp]) -> tuple[Kron, NDArray[np.intp], list[Array]]:
+    """The channel between states that positions tell apart, and which states go together.
+
+    Other aggregates cut columns finer, which must not matter here.  Cells go together where
+    their positions are the same and the channel lets them (lumpable).
+    """
+    tensor = place.reshape(kron.shape)
+    factors, merged, firsts = [], [], []
+    for axis, factor in enumerate(kron.factors):
+        classes = classes_of(tensor.astype(np.float64), axis)
+        first = classes.argmax(axis=0)
+        lumped = factor @ classes
+        if np.abs(lumped - lumped[first][classes.argmax(axis=1)]).max() > 1e-12:
+            classes, first, lumped = np.eye(len(factor)), np.arange(len(factor)), factor
+        factors.append(lumped[first])
+        merged.append(classes)
+        firsts.append(first)
+    if all(len(classes) == classes.shape[1] for classes in merged):
+        return kron, place, []
+    return Kron(factors), tensor[np.ix_(*firsts)].ravel(), merged
 
 
 def _places(positions: ArrayLike, size: int, states: int) -> NDArray[np.intp]:

@@ -97,10 +97,48 @@ def published_floor(kron: Kron) -> Array:
     return floor
 
 
+def _merged(inverted: Array, kron: Kron) -> list[Array]:
+    """For each axis, which cells go together because K is the same in them; ``(cells, classes)``.
+
+    A query cuts a column finer for the sake of its other aggregates, which must not matter.
+    """
+    tensor = inverted.reshape(kron.shape)
+    scale = float(np.abs(inverted).max(initial=0)) or 1.0
+    # Equal to nine digits; the offset keeps round numbers off the edges between two classes.
+    digits = np.floor(tensor / scale * 1e9 + 0.381966)
+    return [classes_of(digits, axis) for axis in range(len(kron.shape))]
+
+
+def classes_of(tensor: Array, axis: int) -> Array:
+    """Which cells of an axis cannot be told apart by a function; shape ``(cells, classes)``.
+
+    >>> classes_of(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]), 0)
+    array([[1., 0.],
+           [0., 1.],
+           [1., 0.]])
+    """
+    slices = np.moveaxis(tensor, axis, 0).reshape(tensor.shape[axis], -1)
+    labels = np.unique(slices, axis=0, return_inverse=True)[1].reshape(-1)
+    found: Array = np.eye(int(labels.max()) + 1)[labels]
+    return found
+
+
+def on_classes(sums: Array, merged: list[Array], shape: tuple[int, ...]) -> Array:
+    """Sums over states as sums over classes of them, on the last axis."""
+    lead = sums.shape[:-1]
+    tensor = sums.reshape(*lead, *shape)
+    for axis, classes in enumerate(merged, start=len(lead)):
+        tensor = np.moveaxis(np.tensordot(tensor, classes, axes=(axis, 0)), -1, axis)
+    return tensor.reshape(*lead, -1)
+
+
 def weights(
     squares: ArrayLike, fourths: ArrayLike, function: ArrayLike, kron: Kron
 ) -> tuple[Array, Array]:
     """Second and fourth sums whose ratio is the effective rows; shapes ``(..., S)`` to ``(...)``.
+
+    ``function`` has shape ``(S,)``.  States in which K is the same count as one, axis by axis, so
+    that the result depends on the function alone and not on how finely columns are cut.
 
         second = sum s[j] L[j]^2,    fourth = sum t[j] L[j]^4,
         L      = K - sum(squares * K) / sum(squares),
@@ -112,8 +150,26 @@ def weights(
     adds (0, 0), and so do no rows at all.
     """
     inverted = invert_function(function, kron)
-    floor = published_floor(kron)
     second, fourth = kron.states(squares), kron.states(fourths)
+    merged = _merged(inverted, kron)
+    if all(len(classes) == classes.shape[1] for classes in merged):
+        return weights_of_states(second, fourth, inverted, published_floor(kron))
+    floor = np.ones(1)
+    for factor, classes in zip(kron.factors, merged, strict=True):
+        floor = np.outer(floor, (factor @ classes).min(axis=0)).ravel()
+    firsts = np.ix_(*(classes.argmax(axis=0) for classes in merged))
+    return weights_of_states(
+        on_classes(second, merged, kron.shape),
+        on_classes(fourth, merged, kron.shape),
+        inverted.reshape(kron.shape)[firsts].ravel(),
+        floor,
+    )
+
+
+def weights_of_states(
+    second: Array, fourth: Array, inverted: Array, floor: Array
+) -> tuple[Array, Array]:
+    """The two sums of ``weights`` over states as they are; ``inverted`` is K on them."""
     all_second = second.sum(axis=-1, keepdims=True)
     all_fourth = fourth.sum(axis=-1, keepdims=True)
     divisor = np.where(all_second > 0, all_second, 1.0)

@@ -161,7 +161,7 @@ class Gate:
     def ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:
         """The personal groups behind each cell, for each base of aggregates."""
         if behind.gathered is not None:
-            if not plan.tables:  # no states, so a row for each cell
+            if plan.moments:  # no states, so a row for each cell
                 return _of_cells(scanned)
             return self._evaluate(behind.gathered, {})
         members = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)

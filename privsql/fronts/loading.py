@@ -18,20 +18,24 @@ REMEMBERED = 64
 STANDING = 100_000
 
 
+# A statement, the settings it was asked under, and the form of its scans where one is forced.
+Key = tuple[str, Settings, str | None]
+
+
 class Loading:
     """Scans, and loads what they bring; keeps plans that may be asked for again."""
 
     def __init__(self, engine: Embedded, memory: Memory) -> None:
         self._engine = engine
         self._memory = memory
-        self._plans: dict[tuple[str, Settings], Planned] = {}
+        self._plans: dict[Key, Planned] = {}
         self._standing: set[str] = set()  # prefixes of plans whose tables stay in memory
 
-    def known(self, key: tuple[str, Settings] | None) -> Planned | None:
+    def known(self, key: Key | None) -> Planned | None:
         """The plan of a statement that was asked before."""
         return None if key is None else self._plans.get(key)
 
-    def remember(self, key: tuple[str, Settings], planned: Planned) -> None:
+    def remember(self, key: Key, planned: Planned) -> None:
         """Keep a plan; the one that was kept first goes when there are too many."""
         self._plans[key] = planned
         if len(self._plans) > REMEMBERED:
@@ -62,7 +66,7 @@ class Loading:
         scanned = self._engine.scan(*plan.scan.both)
         check_work(plan, scanned)
         tables = {f"{plan.prefix}_scan": scanned}
-        if plan.watched and not plan.tables:
+        if plan.watched and plan.moments:
             # The gate reads the personal groups of such a scan itself; nobody else does.
             spare = [f"{x}{k}" for k, heavy in plan.watched.items() for x in _letters(heavy)]
             tables[f"{plan.prefix}_scan"] = scanned.drop_columns(spare)

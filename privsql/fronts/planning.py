@@ -28,6 +28,7 @@ from privsql.sql.plan import (
     located,
     read_parameters,
     typed_query,
+    weighed,
 )
 from privsql.sql.probe import is_probe
 from privsql.sql.question import check_question
@@ -89,8 +90,12 @@ class Planning:
         statement: Statement,
         given: Given,
         settings: Settings,
+        form: str | None = None,
     ) -> Planned:
-        """Everything that can be settled before a published row is read."""
+        """Everything that can be settled before a published row is read.
+
+        ``form`` is that of the scans (see ``sql.forms``), where it is not chosen by cost.
+        """
         if statement.tree is None:
             raise ProgrammingError("there is no query in this statement")
         tree = statement.tree.copy()
@@ -116,9 +121,12 @@ class Planning:
                 (), (), tree, printed, outs, tuple(described), (), (), parameters, probe=printed
             )
         prefix = f"privsql_q{next(self._counter)}"
-        writer = self._writer(parameters, settings)
+        writer = self._writer(parameters, settings, form)
         try:
-            plans = [writer.plan(part, f"{prefix}_{n}") for n, part in enumerate(compiler.parts)]
+            plans = [
+                writer.plan(part, f"{prefix}_{n}", weighed(compiled.tree, n))
+                for n, part in enumerate(compiler.parts)
+            ]
             behind = [writer.behind(plan) for plan in plans]
         except Error as problem:
             raise located(problem, statement.tree, statement.source) from None
@@ -203,13 +211,14 @@ class Planning:
 
         return binds
 
-    def _writer(self, parameters: Parameters, settings: Settings) -> PlanWriter:
+    def _writer(self, parameters: Parameters, settings: Settings, form: str | None) -> PlanWriter:
         return PlanWriter(
             self._catalog,
             parameters,
             lambda printed: self._memory.run(printed.sql, printed.parameters),
             self._domain,
             settings.estimator == "iterative",
+            form,
             evaluated=self.evaluated,
             salt=self._salt,
             accounted=self._accounted,

@@ -44,6 +44,7 @@ from privsql.release.store import open_release
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.expand import Expanded, expand
 from privsql.sql.explain import Explained, explain
+from privsql.sql.forms import STATES
 from privsql.sql.inverted import inverted_notices
 from privsql.sql.parse import Statement, only, parts
 from privsql.sql.plan import (
@@ -129,6 +130,9 @@ class Session:
             grouping=tuple(c.name for c in manifest.public if c.grouping),
         )
         self._mirror.load(manifest.table, self._engine.scan(empty_query(self.catalog)))
+        # The form of all scans, for tests and benchmarks; no statement can set it.
+        self.form: str | None = None
+        self.rescan = True  # whether states tell where moments leave reliability in doubt
         self._served = served
         self._remembered = Remembered()
         self._groups: list[str] = []  # digests of the groups behind the statement under way
@@ -330,10 +334,10 @@ class Session:
     ) -> Outcome:
         # A dashboard asks the same again and again; parameters take part in planning.
         short = not given and len(statement.text) <= SHORT
-        key = (statement.text, settings) if short else None
+        key = (statement.text, settings, self.form) if short else None
         planned = self._loading.known(key)
         if planned is None:
-            planned = self._watch.breakable(lambda: self._planning.plan(statement, given, settings))
+            planned = self._watch.breakable(lambda: self._plan(statement, given, settings))
             if key is not None:
                 self._loading.remember(key, planned)
         if planned.audited is not None:
@@ -351,9 +355,19 @@ class Session:
         personal = Personal(self.release.manifest.policy.personal_groups)
         staying = False
         try:
+            scans = self._scanned(planned, loaded, settings)
+            if self._in_doubt(planned):
+                # Nothing was answered or accounted for yet: states take the place of moments.
+                self._loading.forget(planned, loaded, staying=False)
+                loaded.clear()
+                planned = self._watch.breakable(
+                    lambda: self._planning.plan(statement, given, settings, STATES)
+                )
+                if key is not None:
+                    self._loading.remember(key, planned)
+                scans = self._scanned(planned, loaded, settings)
             changes = []
-            for plan, behind in zip(planned.plans, planned.behind, strict=True):
-                scanned = self._loading.load(plan, loaded, settings, planned.outs)
+            for plan, behind, scanned in zip(planned.plans, planned.behind, scans, strict=True):
                 notices += inverted_notices(plan.block, plan.steps, scanned)
                 gap = None
                 if behind is not None and not self._gate.off:
@@ -384,6 +398,25 @@ class Session:
         said = (*notices, *outcome.notices, *notices_of(outcome, planned.counts))
         return replace(outcome, notices=said, personal=personal)
 
+    def _scanned(self, planned: Planned, loaded: list[str], settings: Settings) -> list[pa.Table]:
+        """Scan all blocks, and load what their reconstruction reads."""
+        return [self._loading.load(plan, loaded, settings, planned.outs) for plan in planned.plans]
+
+    def _in_doubt(self, planned: Planned) -> bool:
+        """Whether the scans' bounds leave open if some cell may be called reliable."""
+        asked = [plan.doubtful for plan in planned.plans if plan.doubtful is not None]
+        return self.rescan and any(
+            self._memory.run(*each.both).column(0).to_pylist() == [True] for each in asked
+        )
+
+    def _plan(
+        self,
+        statement: Statement,
+        given: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Planned:
+        return self._planning.plan(statement, given, settings, self.form)
+
     def _gap(
         self, plan: BlockPlan, behind: Behind, decision: Decision, statement: Statement
     ) -> Gap | None:
@@ -406,7 +439,7 @@ class Session:
         settings: Settings,
     ) -> Explained:
         """Plan a query and say how it would be answered; no sensitive value is read."""
-        planned = self._planning.plan(statement, given, settings)
+        planned = self._plan(statement, given, settings)
         pairs = zip(planned.described, planned.outs, strict=False)
         return explain(
             planned.plans,

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from privsql.sql.block import Block
 from privsql.sql.bound import Printed
+from privsql.sql.forms import MOMENTS
 from privsql.sql.states import States
 from privsql.sql.sums import Step
 
@@ -29,3 +30,12 @@ class BlockPlan:
     informative: tuple[bool, ...] | None = None  # pieces that are no constants, where known
     # Bases whose personal groups the scan brings itself, and whether their rows have weights.
     watched: Mapping[int, bool] = field(default_factory=dict)
+    # Whether any cell has too few effective rows by the scan's bound, so that states must tell.
+    doubtful: Printed | None = None
+    score_intervals: frozenset[int] = frozenset()  # aggregates that have one
+    form: str = ""  # of the scan (see ``forms``); none where nothing is estimated
+
+    @property
+    def moments(self) -> bool:
+        """Whether the scan adds up inverted rows itself, and brings no states."""
+        return self.form in MOMENTS

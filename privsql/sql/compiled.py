@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -119,6 +120,20 @@ def block_covariance(exported: set[str] | None) -> Covariance:
 def effective_name(name: str) -> str:
     """The column with an estimate's effective rows."""
     return f"e{name}" if name.startswith("w") else f"e{name[1:]}"
+
+
+def weighed(tree: exp.Expr, number: int) -> frozenset[int]:
+    """Aggregates of a block whose effective rows the query around it looks at.
+
+    A block passes them on once in any case.
+    """
+    seen: Counter[int] = Counter()
+    for each in tree.find_all(exp.Column):
+        outside = each.name.startswith(hidden_name(number, "e"))
+        short = each.name.removeprefix(hidden_name(number, ""))
+        if (outside or each.table == block_name(number)) and short[:1] == "e":
+            seen[int(short[1:]) if short[1:].isdigit() else -1] += 1 + outside
+    return frozenset(i for i, many in seen.items() if many > 1)
 
 
 def ordered_pairs(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:

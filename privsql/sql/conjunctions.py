@@ -9,9 +9,7 @@ from sqlglot import exp
 
 from privsql.sql.tree import cast, choose, column, derived, named, table
 
-# From so many rows on, up to so many truth values are counted together, each and all of them:
-# DuckDB counts a condition in a tenth of the time in which it groups by one.
-MANY_ROWS = 200_000
+# Truth values that are counted together, each and all of them.
 MOST_COUNTED = 4
 
 

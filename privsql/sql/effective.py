@@ -1,12 +1,13 @@
 """Bounds of effective rows, where the scan brings sums and not the states.
 
 The rule of effective rows (``udfs.variance.weights``) needs counts of states.  Here both its sums
-are bounded on the safe side, with L = G - mean, S the states of the block:
+are bounded on the safe side, with L = G - mean, S the values that G has:
 
     second >= sum L^2
     fourth <= max L^2 * sum L^2  +  n sum_S floor_s L_s^4  +  sum_S L_s^4
 
-An answer may be called unreliable that states would call reliable, never the other way round.
+What the bound calls reliable is so by the rule itself; otherwise a second scan, by states, tells
+(``doubtful``).
 
 A piece that no sensitive column has a part in has no such error.  Where rows were sampled it has
 that of the sample, and a row counts by W (W - 1) v^2:
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
 
+import numpy as np
 from sqlglot import exp
 
 from privsql.sql.calculus import add, multiply
@@ -98,16 +100,11 @@ def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bo
         inverse = columns.inverse(part)
         ends = [a * b for a in (low, high) for b in (inverse.min(), inverse.max())]
         low, high = float(min(ends)), float(max(ends))
-        own = inverse[columns.cells(part.column).first]
+        own = np.unique(inverse)
         for i in range(5):
             mass = columns.mass(part.column, inverse**i)
             floor[i] *= (1 - columns.retention(part.column)) * mass
             count[i] *= float((own**i).sum())
-    for name in set(columns.names) - {part.column for part in product.parts}:
-        cells = columns.cells(name).count
-        least = 1 - columns.retention(name) if cells > 1 else 1.0
-        floor = [least * x for x in floor]
-        count = [cells * x for x in count]
     even = not weighted and (not half or scan.indicator(half))
     # The measure under which rows count: m W^2 v^2.
     taken: dict[str, exp.Expr] = {}

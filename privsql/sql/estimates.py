@@ -9,7 +9,7 @@ intervals            s<i> standard error, l<i> and u<i> ends, ok<i> whether reli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -21,6 +21,7 @@ from privsql.sql.catalog import PUBLISHED
 from privsql.sql.quantiles import located, looked_up
 from privsql.sql.scan import StateScan
 from privsql.sql.states import States
+from privsql.sql.sums import counted_piece, varying
 from privsql.sql.tree import (
     cast,
     choose,
@@ -33,7 +34,7 @@ from privsql.sql.tree import (
     table,
     wrapped,
 )
-from privsql.sql.writing import MANY_ROWS, call, deviation, field, same, wald
+from privsql.sql.writing import KNOWN_ROWS, call, deviation, field, same, wald
 
 
 class Estimates:
@@ -53,9 +54,13 @@ class Estimates:
         certain: exp.Expr,
         totals: Sequence[tuple[int, int]] = (),
         sure: frozenset[int] = frozenset(),
+        scored: Mapping[int, float] | None = None,
+        settled: frozenset[int] = frozenset(),
     ) -> None:
         self._totals = totals
         self._sure = sure  # pieces that are known exactly
+        self._scored = scored or {}  # pieces with a score interval, and their column's retention
+        self._settled = settled  # pieces that are exact where a cell is the whole table
         self._block = block
         self._states = states
         self._scan = scan
@@ -88,6 +93,17 @@ class Estimates:
             value = unless_zero(most, column(f"b{aggregate.bases[0]}"))
             made = replace(made, value=value)
         return made
+
+    def effective_rows(self) -> dict[int, exp.Expr]:
+        """Effective rows of each aggregate that is not exact, over the columns of the bases."""
+        return {
+            i: self._effective(aggregate)
+            for i, aggregate in enumerate(self._block.aggregates)
+            if aggregate.kind == "linear" and not self._fixed and not self._is_sure(aggregate)
+        }
+
+    def _is_sure(self, aggregate: Aggregate) -> bool:
+        return {t for k in varying(aggregate) for t in self._base[k]} <= self._sure
 
     def write(self, name: Callable[[str], str], n: int, chosen: Sequence[int]) -> exp.Select:
         """The table of one grouping set."""
@@ -252,20 +268,24 @@ class Estimates:
         """Effective rows of an aggregate: those of its worst piece.
 
         A piece that varies with nothing (its K is the same in all states, or it has no rows) is
-        known: MANY_ROWS.  Not so where rows were sampled, unless it is the count of them all.
+        known: KNOWN_ROWS.  Not so where rows were sampled, unless it is the count of them all.
         """
         found: list[exp.Expr] = []
-        for t in dict.fromkeys(t for k in aggregate.bases for t in self._base[k]):
+        for t in dict.fromkeys(t for k in varying(aggregate) for t in self._base[k]):
             if t in self._sure:
                 continue
             w, u = column(f"ws{t}"), column(f"wf{t}")
             square = exp.Mul(this=w, expression=w.copy())
             ratio = exp.Div(this=square, expression=u, typed=False, safe=False)
             some = exp.GT(this=u.copy(), expression=number(0))
-            known = number(0.0 if self._scan.weighted else MANY_ROWS)
-            found.append(exp.Case(ifs=[exp.If(this=some, true=ratio)], default=known))
+            known = number(0.0 if self._scan.weighted else KNOWN_ROWS)
+            made = exp.Case(ifs=[exp.If(this=some, true=ratio)], default=known)
+            if t in self._settled:
+                everyone = exp.EQ(this=column("n"), expression=number(self._states.rows or 0))
+                made = exp.Case(ifs=[exp.If(this=everyone, true=known.copy())], default=made)
+            found.append(made)
         if len(found) <= 1:
-            return found[0] if found else number(MANY_ROWS)
+            return found[0] if found else number(KNOWN_ROWS)
         return exp.Least(this=found[0], expressions=found[1:])
 
     # -- intervals ----------------------------------------------------------------------
@@ -274,8 +294,7 @@ class Estimates:
         """Standard error, ends and reliability of one aggregate."""
         value = column(f"a{i}")
         exact = number(0.0), value, value.copy(), exp.Boolean(this=True)
-        sure = {t for k in aggregate.bases for t in self._base[k]} <= self._sure
-        if sure or self._fixed:
+        if self._fixed or self._is_sure(aggregate):
             return exact
         found = self._uncertain(i, aggregate)
         sures: list[exp.Expr] = []
@@ -283,7 +302,7 @@ class Estimates:
             sures.append(column("certain"))
         if not self._scan.weighted:
             # Nothing sensitive tells rows apart here, or there are none: an exact answer.
-            sures.append(exp.GTE(this=column(f"e{i}"), expression=number(MANY_ROWS)))
+            sures.append(exp.GTE(this=column(f"e{i}"), expression=number(KNOWN_ROWS)))
         if not sures:
             return found
         known = sures[0] if len(sures) == 1 else exp.Or(this=sures[0], expression=sures[1])
@@ -313,8 +332,7 @@ class Estimates:
 
     def _struct(self, i: int, aggregate: Aggregate) -> exp.Expr | None:
         """The interval of a count under conditions on one column, or of an average."""
-        sure = {t for k in aggregate.bases for t in self._base[k]} <= self._sure
-        if sure or self._fixed:
+        if self._fixed or self._is_sure(aggregate):
             return None
         if aggregate.call.name != "avg":
             return self._score(i, aggregate)
@@ -340,17 +358,14 @@ class Estimates:
         return field(struct, "low"), field(struct, "high")
 
     def _score(self, i: int, aggregate: Aggregate) -> exp.Expr | None:
-        """A count under conditions on one column has the score interval.
+        """A count under conditions on one column has the score interval, also written as a sum.
 
         The published count is binomial there; the condition's mass m makes the 2 x 2 channel.
         """
-        pieces = self._base[aggregate.bases[0]]
-        plain = len(pieces) == 1 and not self._halves[pieces[0]] and not self._states.hidden
-        counts = aggregate.call.name in ("count", "count_if")
-        retention = self._states.retention
-        if not counts or not plain or retention is None or self._scan.weighted:
+        t = counted_piece(aggregate, self._base, self._scored)
+        if t is None:
             return None
-        mass = column(f"m{pieces[0]}")
+        retention, mass = self._scored[t], column(f"m{t}")
         miss = exp.Paren(this=exp.Mul(this=number(1 - retention), expression=mass))
         hit = exp.Paren(this=exp.Add(this=number(retention), expression=miss.copy()))
         rows = []
@@ -358,7 +373,7 @@ class Estimates:
             rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=chance.copy()))
             rows.append(exp.Array(expressions=[rest, chance.copy()]))
         factors = exp.Array(expressions=[exp.Array(expressions=rows)])
-        n = cast(column("n"), "DOUBLE")
+        n = cast(column(f"n{t}" if self._halves[t] else "n"), "DOUBLE")
         return call("privsql_score_interval", column(f"seen{i}"), n, factors, column("z"))
 
     # -- domains --------------------------------------------------------------------------

@@ -118,8 +118,7 @@ class _Writer:
         self._z = NormalDist().inv_cdf((1 + level) / 2)
         self._level = level
         self._rows = catalog.rows
-        # The scan adds up inverted rows itself, and brings no states.
-        self._moments = plan.states is not None and not plan.tables
+        self._moments = plan.moments
         self._inverted = inverted_of(plan.steps)
         self._expected = Expected(plan, catalog, parameters, evaluate)
 
@@ -157,6 +156,7 @@ class _Writer:
             tuple(self._aggregate(i, aggregate) for i, aggregate in enumerate(block.aggregates)),
             tuple(scans),
             tuple(step for step in ctes if step[0].startswith(f"{self._plan.prefix}_")),
+            self._plan.form,
         )
 
     def _said(self, node: exp.Expr) -> str:
@@ -269,15 +269,14 @@ class _Writer:
 
     def _interval(self, aggregate: Aggregate) -> str:
         """Which interval, and from when on it may be called by its level."""
-        pieces = self._block.bases[aggregate.bases[0]]
-        plain = len(pieces) == 1 and not pieces[0].guards and pieces[0].value is None
-        states = self._states
-        alone = states is not None and states.retention is not None and not states.hidden
-        counts = aggregate.call.name in ("count", "count_if")
-        if counts and plain and alone and not self._catalog.weighted:
+        if self._block.aggregates.index(aggregate) in self._plan.score_intervals:
             return "score interval of the published count, at any number of rows"
         name = "Fieller's" if aggregate.call.name == "avg" else "Wald"
-        bound = ", of which the scan tells a lower bound" if self._moments else ""
+        bound = ""
+        if self._moments:
+            second = self._plan.doubtful is not None
+            bound = ", of which the scan tells a lower bound"
+            bound += "; where that is below, a second scan counts states" if second else ""
         return f"{name}, called reliable from 20 effective rows on{bound}"
 
     def _words(self, error: float, unit: str, mean: bool) -> str:

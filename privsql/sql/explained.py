@@ -14,6 +14,8 @@ import pyarrow as pa
 import sqlglot
 from sqlglot.errors import SqlglotError
 
+from privsql.sql.forms import WORDS
+
 # Shown of a column in the text; the rows have them all.
 SHOWN_CELLS = 12
 SHOWN_FACTOR = 6
@@ -66,6 +68,7 @@ class ExplainedBlock:
     aggregates: tuple[ExplainedAggregate, ...]
     scans: tuple[str, ...]
     steps: tuple[tuple[str, str], ...]  # name and SQL
+    form: str = ""  # of the scan (see ``forms``); none where nothing is estimated
     policy: str = ""  # what the policy of the release would say to it
 
     @property
@@ -108,6 +111,8 @@ class ExplainedBlock:
                 yield "interval", aggregate.sql, aggregate.interval
         if self.policy:
             yield "policy", "", self.policy
+        if self.form:
+            yield "scan form", self.form, WORDS[self.form]
         for i, text in enumerate(self.scans):
             yield "scan", str(i), text
         for name, text in self.steps:
@@ -142,6 +147,8 @@ class ExplainedBlock:
                 yield f"      interval: {aggregate.interval}"
         if not self.aggregates:
             yield "    none: the groups themselves are asked for"
+        if self.form:
+            yield f"  scan form: {self.form}; {WORDS[self.form]}"
         for text in self.scans:
             yield "  scan, beside the published table:"
             yield from _indented(_pretty(text))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from privsql.sql.calculus import add
-from privsql.sql.states import Axis
-from privsql.sql.sums import Step, Sums
+from privsql.sql.sums import Step, Sums, masses_name
 from privsql.sql.tree import (
     cast,
     choose,
@@ -189,40 +188,25 @@ class Kernels(Sums):
                 named(call("privsql_inverse", both, column("factors")), f"pall{t}_{u}"),
                 named(products(column(f"i{t}"), column(f"iall{u}")), f"qall{t}_{u}"),
             )
-        if self._whole is not None:
+        chosen = self._block.sets[n]
+        whole = [(t, u, self._whole(t, u, chosen)) for t, u in self._piece_pairs]
+        crossed = [(t, u, self._whole(t, u, chosen)) for t, u in self._cross_pairs]
+        if any(axis is not None for *_, axis in (*whole, *crossed)):
             query = exp.Select(expressions=[exp.Star()]).from_(derived(query, "paired"), copy=False)
-            for t, u in self._piece_pairs:
-                choose(query, named(self._tail(f"f{t}", f"f{u}", f"{t}_{u}"), f"w{t}_{u}"))
-            for t, u in self._cross_pairs:
-                choose(query, named(self._tail(f"f{t}", f"all{u}", f"all{t}_{u}"), f"wall{t}_{u}"))
+            for t, u, axis in whole:
+                if axis is not None:
+                    tail = self._tail(f"f{t}", f"f{u}", f"{t}_{u}", axis)
+                    choose(query, named(tail, f"w{t}_{u}"))
+            for t, u, axis in crossed:
+                if axis is not None:
+                    tail = self._tail(f"f{t}", f"all{u}", f"all{t}_{u}", axis)
+                    choose(query, named(tail, f"wall{t}_{u}"))
         return Step(self._name(f"kernels{n}"), query)
 
-    @property
-    def _whole(self) -> Axis | None:
-        """The column perturbed as a whole whose errors are corrected for that.
-
-        Its channel comes from its published values, so that an answer is a sum over *all* N
-        rows of the table.  With D = G G' - H and V the sum of v over the selected rows:
-
-            identity  sum k k' p^2 D,  k = (v - (1-p) V/N) / p      (reconstruction, 3)
-            swap      the same with k = (v - V/N) / p: the whole column's answer is exact
-            decoy     (1 - r^3) sum v v' D + V V'/N E,  r = V^2 / (N sum v^2),
-                      E = q . g (g' - T g')
-
-        Decoy's is exact for counts of the whole table (r = 1), where published counts are sums
-        of multinomials over groups, and plain for few rows; between them it is no theorem but
-        an interpolation, mostly on the wide side (tests.oracle.families has the figures).
-        Together with another sensitive column, with hidden columns or weights the plain
-        formula stands for all three, which errs on the wide side as well.
-        """
-        return None if self._hidden or self._scan.weighted else self._states.whole
-
-    def _tail(self, f: str, g: str, pair: str) -> exp.Expr:
-        """What the whole column has to say about a pair of pieces."""
-        axis = self._whole
-        if axis is None:
-            raise AssertionError("the block lacks a part that its kind has")
-        masses = column("masses")
+    def _tail(self, f: str, g: str, pair: str, i: int) -> exp.Expr:
+        """What the whole column of axis i has to say about a pair of pieces."""
+        axis = self._states.axes[i]
+        masses = column(masses_name(i))
         if axis.mechanism == "decoy":
             weighed = products(masses, column(f))
             expected = call("privsql_expected", weighed.copy(), column("factors"))
@@ -231,15 +215,10 @@ class Kernels(Sums):
             this=dot(masses, column(f"q{pair}")),
             expression=dot(masses.copy(), column(f"p{pair}")),
         )
-        lost = 1.0 if axis.mechanism == "swap" else (1 - retention_of(axis)) ** 2
+        lost = 1.0 if axis.mechanism == "swap" else (1 - axis.retention) ** 2
         return exp.Mul(this=number(lost), expression=exp.Paren(this=error))
 
 
 def quotient(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
     """``top / bottom``."""
     return exp.Div(this=wrapped(top), expression=wrapped(bottom), typed=False, safe=False)
-
-
-def retention_of(axis: Axis) -> float:
-    """The retention of a column that keeps or replaces its values."""
-    return float(axis.channel.retention)  # type: ignore[attr-defined]

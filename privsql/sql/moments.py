@@ -17,8 +17,7 @@ and the step that makes their bases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from math import prod
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 from sqlglot import exp
@@ -33,9 +32,11 @@ from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.effective import bound
 from privsql.sql.estimates import Estimates
 from privsql.sql.factored import Columns, Part, Product, Run, folded
+from privsql.sql.forms import COUNTS, WEIGHTS
 from privsql.sql.pieces import Piece
 from privsql.sql.reconstruct import Step
 from privsql.sql.states import MOST_STATES, States
+from privsql.sql.sums import counted_piece, varying
 from privsql.sql.tree import (
     bare,
     cast,
@@ -48,11 +49,8 @@ from privsql.sql.tree import (
     table,
     wrapped,
 )
-from privsql.sql.weighing import MomentScan, Sums, counts_pay, literal
-from privsql.sql.writing import or_zero
-
-# Below this many rows states are cheap, and their rule of reliability is the sharper one.
-MANY_ROWS = 200_000
+from privsql.sql.weighing import MomentScan, Sums, countable, counting_pays, literal
+from privsql.sql.writing import ENOUGH_ROWS, call, or_zero
 
 
 class Moments:
@@ -85,6 +83,7 @@ class Moments:
         self.applies = self._looked()
         if self.applies:
             self._columns.evaluate()
+        self._counted = False
 
     # -- whether it applies ---------------------------------------------------------------
 
@@ -138,8 +137,8 @@ class Moments:
         own = [(i, i) for i, a in enumerate(everything) if a.call.name not in ("count", "sum")]
         for i, j in (*self._pairs, *own):
             if everything[i].kind == everything[j].kind == "linear":
-                for k in everything[i].bases:
-                    found |= {(min(k, o), max(k, o)) for o in everything[j].bases}
+                for k in varying(everything[i]):
+                    found |= {(min(k, o), max(k, o)) for o in varying(everything[j])}
         return sorted(found)
 
     # -- products -------------------------------------------------------------------------
@@ -181,8 +180,8 @@ class Moments:
 
     # -- the plan -------------------------------------------------------------------------
 
-    def prepare(self) -> MomentScan:
-        """Make the scan; its sums are named by ``steps``."""
+    def prepare(self) -> None:
+        """Make the functions of rows that are to be added up."""
         self._states = self._columns.shape()
         self._scan = MomentScan(self._catalog, self._block, self._columns, self._states)
         self._rows = self._scan.rows()
@@ -194,7 +193,22 @@ class Moments:
             for t in self._base[k]
             for u in self._base[other]
         }
-        self._counted = counts_pay(self._catalog, self._block, self._products, self._squares)
+
+    @property
+    def able(self) -> tuple[str, ...]:
+        """The forms in which the scan can be written."""
+        counted = countable(self._catalog, self._products, self._squares)
+        return (COUNTS, WEIGHTS) if counted else (WEIGHTS,)
+
+    @property
+    def counting_pays(self) -> bool:
+        """Whether counts are cheaper than weights, where both are able."""
+        return counting_pays(self._block, self._products, self._squares)
+
+    def scan(self, form: str) -> MomentScan:
+        """The scan in one form; its sums are named by ``steps``."""
+        self._counted = form == COUNTS
+        self._scan.form = form
         return self._scan
 
     @property
@@ -213,14 +227,6 @@ class Moments:
         """The reconstruction; it names the sums that the scan must bring."""
         self._sums = Sums(self._scan, self._columns, self._products, self._squares, self._counted)
         bases = self._bases(prefix)
-        everyone = not (self._block.guards or self._block.keys or self._block.rows.joins)
-        sure = frozenset(
-            t
-            for t, piece in enumerate(self._pieces)
-            if self._catalog.weighted
-            and everyone
-            and not (piece.guards or piece.value or piece.truths or piece.factor)
-        )
         estimates = Estimates(
             self._block,
             self._states,
@@ -232,29 +238,90 @@ class Moments:
             self._domain,
             False,
             exp.Boolean(this=self._columns.certain and not self._catalog.weighted),
-            sure=sure,
+            sure=self._sure,
+            scored=self._scored,
         )
         made = estimates.write(lambda what: f"{prefix}_{what}", 0, self._block.sets[0])
+        self._effective = estimates.effective_rows()
         return Step(f"{prefix}_bases0", bases), Step(f"{prefix}_block", made)
+
+    def doubtful(self, bases: Step, weighed: Collection[int]) -> exp.Select | None:
+        """Whether any cell has too few effective rows as far as the bound tells.
+
+        Those of a score interval only matter where the query looks at them (``weighed``).
+        """
+        if self.only:
+            return None
+        scored = self.score_intervals
+        rows = [e for i, e in self._effective.items() if i in weighed or i not in scored]
+        if not rows:
+            return None
+        least = rows[0] if len(rows) == 1 else call("least", *rows)
+        few = exp.LT(this=call("min", least), expression=number(ENOUGH_ROWS))
+        made = exp.Select(expressions=[named(few, "doubtful")])
+        return made.from_(derived(bases.query, "bases"), copy=False)
+
+    @property
+    def _sure(self) -> frozenset[int]:
+        """Pieces that are known exactly: no value that they look at was replaced.
+
+        Sampled groups keep their totals, so there all rows together are counted exactly.
+        """
+        if self._catalog.weighted:
+            return frozenset(t for t in range(len(self._pieces)) if self._is_everyone(t, t))
+        return frozenset(
+            t
+            for t, product in enumerate(self._products)
+            if product.parts
+            and all(self._columns.retention(part.column) == 1 for part in product.parts)
+        )
+
+    @property
+    def score_intervals(self) -> frozenset[int]:
+        """Aggregates with the score interval."""
+        return frozenset(
+            i
+            for i, aggregate in enumerate(self._block.aggregates)
+            if counted_piece(aggregate, self._base, self._scored) is not None
+        )
+
+    @property
+    def _scored(self) -> dict[int, float]:
+        """Pieces that count rows under a condition on one column, and its retention."""
+        return {
+            t: self._columns.retention(product.parts[0].column)
+            for t, product in enumerate(self._products)
+            if len(product.parts) == 1
+            and product.parts[0].indicator
+            and product.constant == 1.0
+            and all(self._scan.indicator(half) for half in product.halves)
+            and not self._catalog.weighted
+        }
 
     def _bases(self, prefix: str) -> exp.Select:
         keys = [f"k{i}" for i in range(len(self._block.keys))]
         kept = [*keys, "n", *(f"e{i}" for i in range(len(self._scan.exact)))]
         sums: list[exp.Alias] = []
         seen: list[exp.Alias] = []
+        scored = self._scored
         for k, pieces in enumerate(self._base):
+            wanted = self._observed or self._counted or set(pieces) <= set(scored)
             made, shown = number(0), number(0)
             for t in pieces:
                 made = add(made, self._sums.first(self._products[t]))
-                if self._wants_seen:
+                if wanted:
                     shown = add(shown, self._sums.seen(self._products[t]))
             sums.append(named(_double(made), f"b{k}"))
-            seen.append(named(_double(shown if self._wants_seen else exp.Null()), f"r{k}"))
+            seen.append(named(_double(shown if wanted else exp.Null()), f"r{k}"))
         for k, other in self._needed:
             sums.append(named(_double(self._covariance(k, other)), f"v{k}_{other}"))
-        if self._states.masses is not None:
-            for t, product in enumerate(self._products):
-                seen.append(named(literal(self._mass(product)), f"m{t}"))
+        for t in scored:
+            (part,) = self._products[t].parts
+            mass = self._columns.mass(part.column, part.values)
+            seen.append(named(literal(mass), f"m{t}"))
+            if self._halves[t]:
+                counted = column(self._scan.added([self._halves[t]], 1))
+                seen.append(named(_double(counted), f"n{t}"))
         bounds = [
             bound(self._sums, product, self._halves[t], self._catalog.weighted, t)
             for t, product in enumerate(self._products)
@@ -283,11 +350,6 @@ class Moments:
             choose(last, *one.weights(t))
         return last.from_(derived(third, "centred"), copy=False)
 
-    @property
-    def _wants_seen(self) -> bool:
-        scored = self._states.retention is not None and not self._catalog.weighted
-        return self._observed or self._counted or scored
-
     def _covariance(self, k: int, other: int) -> exp.Expr:
         total: exp.Expr = number(0)
         for t in self._base[k]:
@@ -308,11 +370,6 @@ class Moments:
             not (piece.guards or piece.value or piece.truths or piece.factor)
             for piece in (self._pieces[t], self._pieces[u])
         )
-
-    def _mass(self, product: Product) -> float:
-        """``q . f`` where one column alone makes the states."""
-        means = [self._columns.mass(part.column, part.values) for part in product.parts]
-        return product.constant * prod(means)
 
 
 def _plain(node: exp.Expr) -> exp.Expr:

@@ -48,6 +48,11 @@ class Piece:
     truths: tuple[exp.Expr, ...] = ()
     factor: exp.Expr | None = None
 
+    @property
+    def sensitive(self) -> tuple[exp.Expr, ...]:
+        """Every expression of the sensitive half."""
+        return self.truths if self.factor is None else (*self.truths, self.factor)
+
     @cached_property
     def key(self) -> str:
         """What makes two pieces the same."""
@@ -263,8 +268,16 @@ class Separator:
 def pieces_of(branches: Iterable[Branch]) -> tuple[Piece, ...]:
     """The value of branches as pieces."""
     return tuple(
-        Piece(branch.guards, p, branch.truths, s) for branch in branches for p, s in branch.terms
+        Piece(branch.guards, _unless_one(p), branch.truths, s)
+        for branch in branches
+        for p, s in branch.terms
     )
+
+
+def _unless_one(node: exp.Expr | None) -> exp.Expr | None:
+    """None for the number 1: a sum of ones is a count."""
+    one = isinstance(node, exp.Literal) and not node.is_string and float(node.this) == 1
+    return None if one else node
 
 
 def counting(branches: Iterable[Branch]) -> tuple[Piece, ...]:

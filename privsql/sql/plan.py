@@ -10,9 +10,10 @@ be answered at all?) is not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
@@ -23,13 +24,15 @@ from privsql.sql.blockplan import BlockPlan
 from privsql.sql.bound import Parameters, Printed, read_parameters
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.changes import Change, Gap, changed_statement
-from privsql.sql.compiled import Compiled, Part, block_name, our_function
+from privsql.sql.compiled import Compiled, Part, block_name, our_function, weighed
+from privsql.sql.forms import MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.informative import constants
 from privsql.sql.membership import Membership
-from privsql.sql.moments import MANY_ROWS, Moments
+from privsql.sql.moments import Moments
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States, under
+from privsql.sql.sums import masses_name
 from privsql.sql.tree import (
     Unsupported,
     cast,
@@ -60,7 +63,7 @@ class PlanWriter:
         run: Callable[[Printed], pa.Table],
         domain: Callable[[str], str],
         iterative: bool = False,
-        strategy: str | None = None,  # "states" or "moments"; otherwise by cost
+        form: str | None = None,  # of the scan (see ``forms``); None is by cost
         evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table] | None = None,
         salt: int = 0,
         accounted: bool = False,
@@ -71,7 +74,7 @@ class PlanWriter:
         self._run = run
         self._domain = domain
         self._iterative = iterative
-        self._strategy = strategy
+        self._form = form
         self._evaluated = evaluated
         self._behind = BehindWriter(catalog, parameters, salt, accounted) if judged else None
 
@@ -98,8 +101,8 @@ class PlanWriter:
                     hint="join a table that is unique on the key: GROUP BY or DISTINCT it first",
                 )
 
-    def plan(self, part: Part, prefix: str) -> BlockPlan:
-        """Plan one block."""
+    def plan(self, part: Part, prefix: str, weighed: frozenset[int] = frozenset()) -> BlockPlan:
+        """Plan one block; ``weighed`` are aggregates whose effective rows the query looks at."""
         block = part.leaf.block
         self._check_unique(block)
         if not block.estimated and not self._catalog.weighted:
@@ -107,7 +110,9 @@ class PlanWriter:
             return BlockPlan(prefix, block, self._parameters.bind(exact_only))
         moments = self._moments(part)
         if moments is not None:
-            return self._plan_moments(moments, part, prefix)
+            able = (WEIGHTS,) if moments.only else (STATES, WEIGHTS)
+            if self._choose(able) in MOMENTS:
+                return self._plan_moments(moments, part, prefix, weighed)
         wanted = list(self._sensitive(block))
         planner = Planner(self._catalog, block, self._asked, self._domain)
         states = planner.plan(wanted)
@@ -124,12 +129,13 @@ class PlanWriter:
             part.classes,
         )
         steps = writer.write()
-        tables = {f"{prefix}_constants": _constants(states)}
+        tables = {f"{prefix}_constants": _constants(states, writer.massed)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
         known = self._informative(block, states, steps[0], tables)
-        return self._block_plan(prefix, part, scan, tables, steps, states, known)
+        made = self._block_plan(prefix, part, scan, tables, steps, states, known)
+        return replace(made, score_intervals=writer.score_intervals)
 
     def _informative(
         self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
@@ -161,8 +167,8 @@ class PlanWriter:
             scan.exact += [(call, sql(call.node)) for call in together]
 
     def _moments(self, part: Part) -> Moments | None:
-        """The block by moments, where they apply and pay."""
-        if self._iterative or part.classes or self._strategy == "states":
+        """The block by moments, where they apply."""
+        if self._iterative or part.classes:
             return None
         observed = any(
             our_function(node) == "observed" for node in part.leaf.select.find_all(exp.Anonymous)
@@ -170,16 +176,24 @@ class PlanWriter:
         made = Moments(
             self._catalog, part.leaf.block, part.pairs, self._asked, self._domain, observed
         )
-        if not made.applies:
-            return None
-        wanted = self._strategy == "moments" or self._catalog.rows >= MANY_ROWS
-        return made if wanted or made.only else None
+        return made if made.applies else None
 
-    def _plan_moments(self, moments: Moments, part: Part, prefix: str) -> BlockPlan:
-        scan = moments.prepare()
+    def _choose(self, able: Sequence[str], counting_pays: bool = True) -> str:
+        rows = self._catalog.rows
+        return choose_form(rows, able, counting_pays=counting_pays, forced=self._form)
+
+    def _plan_moments(
+        self, moments: Moments, part: Part, prefix: str, weighed: frozenset[int]
+    ) -> BlockPlan:
+        moments.prepare()
+        scan = moments.scan(self._choose(moments.able, moments.counting_pays))
         self._add_exact(scan, part.leaf.block)
         steps = moments.steps(prefix)
-        return self._block_plan(prefix, part, scan, {}, steps, moments.states, moments.informative)
+        known = moments.informative
+        made = self._block_plan(prefix, part, scan, {}, steps, moments.states, known)
+        tree = moments.doubtful(steps[0], weighed)
+        doubtful = None if tree is None else self._parameters.bind(tree)
+        return replace(made, doubtful=doubtful, score_intervals=moments.score_intervals)
 
     def _block_plan(
         self,
@@ -192,15 +206,19 @@ class PlanWriter:
         informative: tuple[bool, ...] | None,
     ) -> BlockPlan:
         block, beside = part.leaf.block, None
+        moments = scan.form in MOMENTS
         watched: dict[int, bool] = {}
         if informative is not None and block.estimated and self._behind is not None:
             supports = supports_of(block, informative)
             if supports and Membership(self._catalog, block).inside(supports):
                 watched = {k: each.weight is not None for k, each in supports.items()}
-                scan.watched = Membership(self._catalog, block).watched(supports, not tables)
+                scan.watched = Membership(self._catalog, block).watched(supports, packed=moments)
         if scan.beside:
             tree = exact_scan(self._catalog, block, letter="x", grouping=True)
             beside = self._parameters.bind(tree)
+        if not moments:
+            # All sums are named by now.
+            scan.form = self._choose(scan.able)
         written = self._parameters.bind(scan.write())
         pairs = tuple(sorted({(min(i, j), max(i, j)) for i, j in part.pairs}))
         totals = tuple(sorted(set(part.classes)))
@@ -216,6 +234,7 @@ class PlanWriter:
             totals,
             informative,
             watched,
+            form=scan.form,
         )
 
     def behind(self, plan: BlockPlan) -> Behind | None:
@@ -273,17 +292,15 @@ class PlanWriter:
         return tree
 
 
-def _constants(states: States) -> pa.Table:
-    """One row with the channel between states, and the mass of each state if it has one."""
+def _constants(states: States, massed: Iterable[int]) -> pa.Table:
+    """One row with the channel between states, and the masses of some axes' cells."""
     factors = [factor.tolist() for factor in states.factors]
     kind = pa.list_(pa.list_(pa.list_(pa.float64())))
-    masses = None if states.masses is None else np.asarray(states.masses).tolist()
-    return pa.table(
-        {
-            "factors": pa.array([factors or [[[1.0]]]], type=kind),
-            "masses": pa.array([masses], type=pa.list_(pa.float64())),
-        }
-    )
+    columns: dict[str, Any] = {"factors": pa.array([factors or [[[1.0]]]], type=kind)}
+    for i in massed:
+        masses = states.masses(i).tolist()
+        columns[masses_name(i)] = pa.array([masses], type=pa.list_(pa.float64()))
+    return pa.table(columns)
 
 
 def public_columns(block: Block) -> list[str]:
@@ -387,4 +404,5 @@ __all__ = [
     "read_parameters",
     "secrets_scan",
     "typed_query",
+    "weighed",
 ]

@@ -25,7 +25,7 @@ from privsql.sql.calculus import add, is_zero
 from privsql.sql.estimates import Estimates
 from privsql.sql.scan import ADDITIVE
 from privsql.sql.spreads import Spreads
-from privsql.sql.sums import Step, likeliest_name, lowest_name, sampled_names
+from privsql.sql.sums import Step, likeliest_name, lowest_name, masses_name, sampled_names
 from privsql.sql.tree import (
     cast,
     choose,
@@ -75,9 +75,11 @@ class Writer(Spreads):
             self._needed,
             self._domain,
             self._iterative,
-            self._certain(),
+            self._certain(chosen),
             self._totals,
-            self._sure,
+            self._sure(chosen),
+            {t: self._states.axes[i].retention for t, i in self._scored(chosen).items()},
+            self._settled(chosen),
         )
         return [
             self._functions(n, chosen),
@@ -88,15 +90,15 @@ class Writer(Spreads):
             Step(self._name(f"part{n}"), estimates.write(self._name, n, chosen)),
         ]
 
-    def _certain(self) -> exp.Expr:
+    def _certain(self, chosen: Sequence[int]) -> exp.Expr:
         """Whether answers are exact, which follows from the channel and never from estimates.
 
         They are where nothing was replaced, and swapping leaves the whole column's counts.
         """
         if self._fixed or self._scan.weighted:
             return exp.Boolean(this=self._fixed)
-        axis = self._whole
-        if axis is None or axis.mechanism != "swap" or any(self._halves):
+        varying = {t for t in range(len(self._pieces)) if self._along(t, chosen) != frozenset()}
+        if not varying or not varying <= self._settled(chosen) or any(self._halves):
             return exp.Boolean(this=False)
         return exp.EQ(this=column("n"), expression=number(self._states.rows or 0))
 
@@ -177,15 +179,20 @@ class Writer(Spreads):
                 ends = zip(("j", "lo", "hi"), (plain, *self._range(k)), strict=True)
                 choose(query, *(named(total(node), f"{name}{k}") for name, node in ends))
         for k, other in self._needed:
-            choose(query, named(total(self._covariance(k, other)), f"v{k}_{other}"))
+            shared = self._covariance(k, other, chosen, total)
+            choose(query, named(shared, f"v{k}_{other}"))
         for k, other in self._total_pairs:
-            choose(query, named(total(self._with_total(k, other)), f"x{k}_{other}"))
+            whole = self._with_total(k, other, chosen, total)
+            choose(query, named(whole, f"x{k}_{other}"))
         for t in range(len(self._halves)):
             for node, short in zip(self._weights(t), ("ws", "wf"), strict=True):
                 choose(query, named(node if self._fixed else total(node), f"{short}{t}"))
-        if self._states.masses is not None and not hidden:
-            for t in range(len(self._pieces)):
-                choose(query, named(dot(column("masses", "k"), column(f"f{t}", "k")), f"m{t}"))
+        for t, axis in self._scored(chosen).items():
+            mass = dot(column(masses_name(axis), "k"), column(f"f{t}", "k"))
+            choose(query, named(call("any_value", mass) if hidden else mass, f"m{t}"))
+            if self._halves[t]:
+                counted = call("list_sum", self._sum("products", self._halves[t]))
+                choose(query, named(total(counted), f"n{t}"))
         for i, aggregate in self._of_kind("quantile"):
             choose(query, named(self._tallies(i, aggregate), f"q{i}"))
             values: exp.Expr = column(f"o{i}", "k")

@@ -21,7 +21,8 @@ from sqlglot import exp
 from privsql.sql.aggregates import Call
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.conjunctions import MANY_ROWS, MOST_COUNTED, conjunctions
+from privsql.sql.conjunctions import MOST_COUNTED, conjunctions
+from privsql.sql.forms import CONJUNCTIONS, STATES
 from privsql.sql.pieces import Piece
 from privsql.sql.states import States, joined_to
 from privsql.sql.tree import (
@@ -100,6 +101,7 @@ class StateScan:
         self._named: dict[str, str] = {}
         self.exact: list[tuple[Call, str]] = []
         self.beside = False  # whether exact aggregates have a scan of their own
+        self.form = STATES
         # Where the personal groups behind sums are wanted as well (see membership): columns of
         # rows, and aggregates over them.
         self.watched: tuple[list[exp.Expr], list[exp.Expr]] = ([], [])
@@ -174,18 +176,23 @@ class StateScan:
         return found
 
     @property
+    def able(self) -> tuple[str, ...]:
+        """The forms in which this scan can be written, once all of its sums are named."""
+        return (STATES, CONJUNCTIONS) if self._countable else (STATES,)
+
+    @property
     def _countable(self) -> bool:
-        """Whether states are a few truth values, which had better be counted than grouped by."""
+        """Whether states are a few truth values, which can be counted instead of grouped by."""
         axes = [axis for axis in self._states.axes if axis.count > 1]
         bits = [bit for axis in axes for bit in axis.null_bits]
         return (
-            self._catalog.rows >= MANY_ROWS
-            and all(axis.bits for axis in axes)
+            all(axis.bits for axis in axes)
             and 0 < len(bits) <= MOST_COUNTED
             and not any(bits)
             and not (self._halves or self._states.hidden or self.watched[1])
             and not (self._catalog.weighted or self._catalog.multiplicity)
             and len(self.sums) == 1
+            and not self.exact
         )
 
     def write(self) -> exp.Expr:
@@ -223,7 +230,7 @@ class StateScan:
         choose(outer, *self.watched[1])
         if not outer.expressions and not self.sums:
             choose(outer, named(_sum_of([]), "one"))
-        if self._countable and not exacts:
+        if self.form == CONJUNCTIONS:
             return conjunctions([k.alias for k in keys], self.codes(), inner, next(iter(self.sums)))
         outer = outer.from_(derived(inner, "rows"), copy=False)
         if groups:

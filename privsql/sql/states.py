@@ -14,8 +14,8 @@ atom is a column; the engine's own semantics decide, NULL included.  (reconstruc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -82,6 +82,27 @@ class Axis:
         """Whether rows were perturbed independently of each other."""
         return self.mechanism not in WHOLE
 
+    @property
+    def fixed(self) -> bool:
+        """Whether no value was replaced."""
+        return bool((self.factor == np.eye(self.count)).all())
+
+    @property
+    def retention(self) -> float:
+        """The retention of a column that keeps or replaces its values."""
+        return float(self.channel.retention)  # type: ignore[attr-defined]
+
+    @property
+    def scored(self) -> bool:
+        """Whether a count under a condition on this column alone has the score interval."""
+        return self.masses is not None and self.independent
+
+    def values(self, atom: exp.Expr) -> pa.ChunkedArray[Any] | None:
+        """An atom's values on the cells; None for what is no atom of this column."""
+        known = [sql(each) for each in self.atoms]
+        text = sql(atom)
+        return self.cells.column(1 + known.index(text)) if text in known else None
+
 
 @dataclass(frozen=True)
 class States:
@@ -91,39 +112,28 @@ class States:
     hidden: tuple[exp.Expr, ...]  # public columns that could not be separated
     written: dict[str, exp.Expr]  # canonical sensitive expression -> over states
     rows: int | None = None  # of the whole published table, where that is known
+    # Canonical sensitive expression -> the axes along which it varies; None where public columns
+    # are hidden in it.
+    along: Mapping[str, frozenset[int] | None] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
         """How many states there are."""
         return prod(axis.count for axis in self.axes)
 
-    @property
-    def _only(self) -> Axis | None:
-        """The one axis that tells anything apart, if its cells have masses."""
-        axes = [axis for axis in self.axes if axis.count > 1]
-        return axes[0] if len(axes) == 1 and axes[0].masses is not None else None
+    def masses(self, i: int) -> Floats:
+        """Masses of the cells of axis i as a list over states.
 
-    @property
-    def masses(self) -> Floats | None:
-        """Mass of each state where one column alone makes them, else None."""
-        return None if self._only is None else self._only.masses
-
-    @property
-    def retention(self) -> float | None:
-        """Retention of that column, which the score interval needs."""
-        if self._only is None or not self._only.independent:
-            return None
-        return float(self._only.channel.retention)  # type: ignore[attr-defined]
-
-    @property
-    def whole(self) -> Axis | None:
-        """The one axis that tells anything apart, if it was perturbed as a whole column.
-
-        Its channel was read off the published column, which errors have to account for.
+        It stands where all other cells are the first ones: the product with a function that
+        varies along axis i alone is that function's mean.
         """
-        if self._only is None or self._only.independent or not self.rows:
-            return None
-        return self._only
+        masses = self.axes[i].masses
+        if masses is None:
+            raise AssertionError("the cells of this axis have no masses")
+        shape = [axis.count for axis in self.axes]
+        made = np.zeros(shape)
+        made[tuple(slice(None) if k == i else 0 for k in range(len(shape)))] = masses
+        return made.ravel()
 
     @property
     def factors(self) -> list[Floats]:
@@ -172,7 +182,29 @@ class Planner:
         names = list(self._hidden)
         self._places |= {text: column(f"h{i}") for i, text in enumerate(names)}
         written = {sql(node): self._write(node) for node in expressions}
-        return States(axes, tuple(self._hidden.values()), written, self._catalog.rows)
+        varying = {
+            text: frozenset([i]) if len(axes[i].cells.column(1 + n).unique()) > 1 else frozenset()
+            for i, name in enumerate(order)
+            for n, text in enumerate(self._atoms[name])
+        }
+        along = {sql(node): self._along(node, varying) for node in expressions}
+        return States(axes, tuple(self._hidden.values()), written, self._catalog.rows, along)
+
+    def _along(
+        self, node: exp.Expr, varying: Mapping[str, frozenset[int]]
+    ) -> frozenset[int] | None:
+        """The axes along which an expression varies, by those of its atoms."""
+        text = sql(node)
+        if text in varying or text in self._hidden:
+            return varying.get(text)
+        found: frozenset[int] = frozenset()
+        for child in node.iter_expressions():
+            if not isinstance(child, exp.Query | exp.DataType):
+                own = self._along(child, varying)
+                if own is None:
+                    return None
+                found |= own
+        return found
 
     def _owner(self, node: exp.Column) -> str:
         if node.table == PUBLISHED:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from sqlglot import exp
 
 from privsql.sql.block import Aggregate, Block
@@ -16,6 +15,7 @@ from privsql.sql.states import States
 from privsql.sql.tree import (
     column,
     number,
+    sql,
     wrapped,
 )
 
@@ -68,9 +68,7 @@ class Sums:
             }
         )
         # Where nothing was replaced nothing varies, and no sums are needed to say so.
-        self._fixed = not scan.weighted and all(
-            (axis.factor == np.eye(axis.count)).all() for axis in states.axes
-        )
+        self._fixed = not scan.weighted and all(axis.fixed for axis in states.axes)
         self._cross_pairs = sorted(
             {
                 (t, u)
@@ -106,15 +104,133 @@ class Sums:
         self.lowest: set[str] = set()
         # So these aggregates are inverted even if ``iterative`` was asked for.
         self.inverted: Inverted | None = self._ask_lowest() if iterative else None
-        # Sampled groups keep their totals, so all rows together are counted exactly.
-        everyone = not (block.guards or block.keys or block.rows.joins)
-        self._sure = frozenset(
+        self._own_axes = [self._axes_of(piece.sensitive) for piece in self._pieces]
+        self._key_axes = [self._axes_of([key.expression]) for key in block.keys if key.sensitive]
+
+    # -- the axes that a piece varies along ---------------------------------------------
+
+    def _axes_of(self, nodes: Iterable[exp.Expr]) -> frozenset[int] | None:
+        """The axes along which expressions vary; None where public columns are hidden in them."""
+        found: frozenset[int] = frozenset()
+        for node in nodes:
+            own = self._states.along[sql(node)]
+            if own is None:
+                return None
+            found |= own
+        return found
+
+    def _along(self, t: int, chosen: Sequence[int]) -> frozenset[int] | None:
+        """The axes along which a piece varies within the cells of some keys.
+
+        It depends on the piece and on those keys alone, so that an estimate has one error,
+        whatever else is asked for beside it.
+        """
+        found = self._own_axes[t]
+        sensitive = [i for i, key in enumerate(self._block.keys) if key.sensitive]
+        for i, own in zip(sensitive, self._key_axes, strict=True):
+            if i in chosen:
+                found = None if found is None or own is None else found | own
+        return found
+
+    def _sure(self, chosen: Sequence[int]) -> frozenset[int]:
+        """Pieces that are known exactly: no value that they look at was replaced.
+
+        Sampled groups keep their totals, so there all rows together are counted exactly, and
+        nothing else is.
+        """
+        axes = self._states.axes
+        everyone = not (self._block.guards or self._block.keys or self._block.rows.joins)
+        found = set()
+        for t, piece in enumerate(self._pieces):
+            along = self._along(t, chosen)
+            if self._scan.weighted:
+                if everyone and not (piece.guards or piece.value or any(piece.sensitive)):
+                    found.add(t)
+            elif along and all(axes[i].fixed for i in along):
+                found.add(t)
+        return frozenset(found)
+
+    def _scored(self, chosen: Sequence[int]) -> dict[int, int]:
+        """Pieces that count rows under a condition on one column alone, with its axis.
+
+        The published count is binomial there, which the score interval is made of.
+        """
+        found: dict[int, int] = {}
+        for t, half in enumerate(self._halves):
+            along = self._along(t, chosen)
+            if along is None or len(along) != 1 or self._scan.weighted or not self._is_unit(t):
+                continue
+            (i,) = along
+            if self._states.axes[i].scored and (not half or self._scan.indicator(half)):
+                found[t] = i
+        return found
+
+    def _is_unit(self, t: int) -> bool:
+        """Whether the sensitive half of a piece is only 0 or 1, as far as atoms tell."""
+        factor = self._pieces[t].factor
+        if factor is None:
+            return True
+        for axis in self._states.axes:
+            values = axis.values(factor)
+            if values is not None:
+                return all(value in (None, 0, 1) for value in values.to_pylist())
+        return False
+
+    def _whole(self, t: int, u: int, chosen: Sequence[int]) -> int | None:
+        """The axis of a column perturbed as a whole, where two pieces vary along it alone.
+
+        Its channel comes from its published values, so that an answer is a sum over *all* N
+        rows of the table.  With D = G G' - H and V the sum of v over the selected rows:
+
+            identity  sum k k' p^2 D,  k = (v - (1-p) V/N) / p      (reconstruction, 3)
+            swap      the same with k = (v - V/N) / p: the whole column's answer is exact
+            decoy     (1 - r^3) sum v v' D + V V'/N E,  r = V^2 / (N sum v^2),
+                      E = q . g (g' - T g')
+
+        Decoy's is exact for counts of the whole table (r = 1), where published counts are sums
+        of multinomials over groups, and plain for few rows; between them it is no theorem but
+        an interpolation, mostly on the wide side (tests.oracle.families has the figures).
+        Pieces that look at another sensitive column, or compare with public ones, or rows with
+        weights have the plain formula, which errs on the wide side as well.
+        """
+        one, two = self._along(t, chosen), self._along(u, chosen)
+        if one is None or two is None or len(one | two) != 1 or self._scan.weighted:
+            return None
+        (i,) = one | two
+        axis = self._states.axes[i]
+        whole = not axis.independent and axis.masses is not None and bool(self._states.rows)
+        return i if whole else None
+
+    def _settled(self, chosen: Sequence[int]) -> frozenset[int]:
+        """Pieces that are exact over the whole table: swapping leaves a column's counts."""
+        return frozenset(
             t
-            for t, piece in enumerate(self._pieces)
-            if scan.weighted
-            and everyone
-            and not (piece.guards or piece.value or piece.truths or piece.factor)
+            for t, half in enumerate(self._halves)
+            if not half
+            and (i := self._whole(t, t, chosen)) is not None
+            and self._states.axes[i].mechanism == "swap"
         )
+
+    @property
+    def score_intervals(self) -> frozenset[int]:
+        """Aggregates with the score interval, in the cells of all keys together."""
+        scored = self._scored(max(self._block.sets, key=len, default=()))
+        return frozenset(
+            i
+            for i, aggregate in enumerate(self._block.aggregates)
+            if counted_piece(aggregate, self._base, scored) is not None
+        )
+
+    @property
+    def massed(self) -> set[int]:
+        """Axes whose masses are wanted."""
+        found: set[int] = set()
+        for chosen in self._block.sets:
+            found |= set(self._scored(chosen).values())
+            pairs = [(t, u, chosen) for t, u in self._piece_pairs]
+            pairs += [(t, u, chosen) for t, u in self._cross_pairs]
+            found |= {i for each in pairs if (i := self._whole(*each)) is not None}
+        return found
 
     def _ask_lowest(self) -> Inverted:
         measures: list[Measure] = []
@@ -183,10 +299,25 @@ class Sums:
         return [(i, a) for i, a in enumerate(self._block.aggregates) if a.kind in kinds]
 
 
+def counted_piece(
+    aggregate: Aggregate, base: Sequence[Sequence[int]], scored: Collection[int]
+) -> int | None:
+    """The one piece whose rows an aggregate counts, where it has the score interval."""
+    if aggregate.kind != "linear" or aggregate.call.name not in ("count", "count_if", "sum"):
+        return None
+    pieces = base[aggregate.bases[0]]
+    return pieces[0] if len(pieces) == 1 and pieces[0] in scored else None
+
+
 def varying(aggregate: Aggregate) -> tuple[int, ...]:
     """The bases that an aggregate's error comes from; SUM's count only tells NULL."""
     simple = aggregate.call.name in ("count", "count_if", "sum")
     return aggregate.bases[:1] if simple else aggregate.bases
+
+
+def masses_name(i: int) -> str:
+    """The column with the masses of an axis as a list over states."""
+    return f"masses{i}"
 
 
 def lowest_name(half: str) -> str:

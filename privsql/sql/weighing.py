@@ -61,14 +61,22 @@ class MomentScan(StateScan):
         self.sums[name] = node
         return name
 
-    def _condition(self, part: Part) -> exp.Expr | None:
-        """Its truths as SQL, without those that hold for all values."""
-        kept = [node for node in part.truths if not self._columns.truth(node).all()]
-        return every(kept)
+    def _kept(self, part: Part) -> list[exp.Expr]:
+        """Its truths, without those that hold for all values."""
+        return [node for node in part.truths if not self._columns.truth(node).all()]
 
     def _true(self, part: Part) -> exp.Expr:
-        condition = self._condition(part) or exp.Boolean(this=True)
-        if any(self._columns.may_be_null(node) for node in part.truths):
+        """The condition under which a part that is only 0 or 1 is 1.
+
+        A factor may carry it as well as a truth: ``CASE WHEN x = 'a' THEN 1 ELSE 0 END``.
+        """
+        kept = self._kept(part)
+        for factor in part.factors:
+            if not self._columns.value(factor).all():
+                value = cast(wrapped(factor), "DOUBLE")
+                kept.append(exp.NEQ(this=value, expression=literal(0.0)))
+        condition = every(kept) or exp.Boolean(this=True)
+        if any(self._columns.may_be_null(node) for node in (*part.truths, *part.factors)):
             condition = exp.Is(this=wrapped(condition), expression=exp.Boolean(this=True))
         return condition
 
@@ -93,10 +101,6 @@ class MomentScan(StateScan):
             self._both(rest)
             self._pairs[names] = rest
 
-    @property
-    def _countable(self) -> bool:
-        return False  # it counts by itself where that pays
-
     def write(self) -> exp.Select:
         """The scan as a tree.
 
@@ -120,7 +124,7 @@ class MomentScan(StateScan):
 
     def _weight(self, part: Part, inverted: bool) -> exp.Expr:
         """``g - c``, or g itself; division by p is left for later."""
-        condition = self._condition(part)
+        condition = every(self._kept(part))
         value: exp.Expr
         if not part.factors:
             value = cast(wrapped(self._true(part)), "DOUBLE")
@@ -201,23 +205,32 @@ def _sum(terms: Sequence[exp.Expr]) -> exp.Expr:
     return exp.Sum(this=_product(terms))
 
 
-def counts_pay(
-    catalog: Catalog, block: Block, products: Sequence[Product], squares: Squares
-) -> bool:
-    """Whether counting conditions together is cheaper than weighing rows.
+# Conditions of two pieces that may be counted together: each and all of them make 2^k counts.
+MOST_TOGETHER = 8
 
-    A count costs about a third of a sum of DOUBLEs, and half of one under GROUP BY.
-    """
+
+def countable(catalog: Catalog, products: Sequence[Product], squares: Squares) -> bool:
+    """Whether everything that is added up is a condition, so that it can be counted."""
     everything = [*products, *squares.values()]
     if catalog.weighted or catalog.multiplicity:
         return False
     if any(p.halves or not all(x.indicator for x in p.parts) for p in everything):
         return False
+    pairs = [*squares, *((t, t) for t in range(len(products)))]
+    return all(
+        len({p.key for t in pair for p in products[t].parts}) <= MOST_TOGETHER for pair in pairs
+    )
+
+
+def counting_pays(block: Block, products: Sequence[Product], squares: Squares) -> bool:
+    """Whether counting conditions together is cheaper than weighing rows.
+
+    A count costs about a third of a sum of DOUBLEs, and half of one under GROUP BY.
+    """
+    everything = [*products, *squares.values()]
     needed: set[frozenset[Any]] = set()
     for one, two in [*squares, *((t, t) for t in range(len(products)))]:
         keys = {p.key for t in (one, two) for p in products[t].parts}
-        if len(keys) > 8:
-            return False
         for size in range(1, len(keys) + 1):
             needed |= {frozenset(chosen) for chosen in combinations(sorted(keys), size)}
     weights = {p.key: len(p.parts) for p in everything if p.parts}

@@ -10,7 +10,7 @@ from privsql.sql.tree import column, number, wrapped
 ENOUGH_ROWS = 20
 
 # Effective rows of an answer that is known: more than any table has.
-MANY_ROWS = 1e18
+KNOWN_ROWS = 1e18
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Expr:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
-from privsql.fronts import planning
 from privsql.fronts.session import Session
 from privsql.release.store import open_release
-from privsql.sql.plan import PlanWriter
 from tests.oracle.releases import releases
 from tests.sql.clinic import publish
 
@@ -64,12 +60,12 @@ def test_a_total_over_all_sensitive_groups_is_exact(session, estimator):
         ("SUM(cost) FILTER (WHERE age > 30 AND job = 'nobody') FROM patients", None),
     ],
 )
-@pytest.mark.parametrize("strategy", ["states", "moments"])
+@pytest.mark.parametrize("form", ["states", "weights", "counts"])
 def test_where_no_row_or_no_state_is_told_apart_it_is_exact(
-    session, text, value, strategy, monkeypatch
+    session, text, value, form, monkeypatch
 ):
-    monkeypatch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
-    session._loading._plans.clear()
+    monkeypatch.setattr(session, "form", form)
+    monkeypatch.setattr(session, "rescan", False)
     outcome = session.run(f"SELECT {text}")
     assert outcome.table.column(0).to_pylist() == [value]
     nothing = {"stderr": None, "reliable": None}
@@ -84,19 +80,19 @@ MEASURES = ("1", "cost", "cost * cost * cost")
 
 @pytest.mark.parametrize("above", [0, 150, 200, 220, 230, 240, 250, 260, 1000])
 @pytest.mark.parametrize("measure", MEASURES)
-@pytest.mark.parametrize("strategy", ["states", "moments"])
+@pytest.mark.parametrize("form", ["states", "weights", "counts"])
 def test_public_rows_of_a_sample_are_counted_before_they_are_relied_on(
-    sampled, above, measure, strategy, monkeypatch
+    sampled, above, measure, form, monkeypatch
 ):
     """By hand: ``(sum W (W-1) v^2)^2 / sum (W (W-1))^2 v^4``, at least 20 of them."""
-    monkeypatch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
+    monkeypatch.setattr(sampled, "form", form)
+    monkeypatch.setattr(sampled, "rescan", False)
     with open_release(sampled.release.path).connection() as con:
         each = f"privsql_weight * (privsql_weight - 1) * ({measure})::DOUBLE * ({measure})"
         ((rows,),) = con.execute(
             f"SELECT pow(sum(x), 2) / sum(x * x) FROM (SELECT {each} AS x FROM clinic"
             f" WHERE cost > {above})"
         ).fetchall()
-    sampled._loading._plans.clear()
     outcome = sampled.run(f"SELECT SUM({measure}) FROM clinic WHERE cost > {above}")
     assert bar(outcome, 0)["reliable"] == (rows is not None and rows >= 20)
 

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import privsql
 from privsql.fronts.session import Session
 from privsql.sql.compile import Compiler
 from privsql.sql.explain import Explained, explain, row_error
+from privsql.sql.forms import FORMS, WORDS
 from privsql.sql.parse import statements
 from privsql.sql.plan import PlanWriter, read_parameters
 from tests.sql.clinic import publish
@@ -40,6 +42,7 @@ def explained(session: Session, sql: str, given=None, estimator: str = "auto") -
         lambda printed: memory.run(printed.sql, printed.parameters),
         session._planning._domain,
         estimator == "iterative",
+        session.form,
     )
     plans = [writer.plan(part, f"block{n}") for n, part in enumerate(compiler.parts)]
     final = writer.finish(compiled, plans)
@@ -238,7 +241,9 @@ def test_iterative_says_what_is_inverted_all_the_same(session):
     ("sql", "interval"),
     [
         ("COUNT(*) FILTER (WHERE disease = 'flu')", "score"),
-        ("COUNT(*) FILTER (WHERE disease = 'flu' AND job = 'eng')", "Wald"),
+        ("COUNT(*) FILTER (WHERE disease = 'flu' AND job = 'eng')", "score"),
+        ("SUM(CASE WHEN disease = 'flu' THEN 1 ELSE 0 END)", "score"),
+        ("SUM(CASE WHEN disease = 'flu' THEN 2 ELSE 0 END)", "Wald"),
         ("COUNT(*) FILTER (WHERE disease = 'flu' AND age > 30)", "Wald"),
         ("SUM(age)", "Wald"),
         ("AVG(age)", "Fieller"),
@@ -278,7 +283,9 @@ def test_a_scan_that_tells_no_values_apart_is_described(tmp_path):
         assert block.aggregates[0].row_error == pytest.approx(np.sqrt(worst), rel=1e-9)
         count = max(right - ones)
         assert block.aggregates[1].row_error == pytest.approx(np.sqrt(count), rel=1e-9)
-        assert "lower bound" in block.aggregates[1].interval
+        assert "lower bound" in block.aggregates[0].interval
+        assert block.aggregates[1].interval.startswith("score")
+        assert block.form == "weights"
         assert "salary: uniform, retention 0.5, 500000 values" in found.text()
         assert "not told apart" in found.text()
         assert (0, "states", "", "not told apart") in found.rows()
@@ -307,3 +314,21 @@ def test_text_and_rows_say_the_same(session):
     assert table.column_names == ["block", "item", "name", "value"]
     assert table.num_rows == len(rows)
     assert "column 'n': estimate" in text
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_of_the_scan_is_shown(session, form, monkeypatch):
+    monkeypatch.setattr(session, "form", form)
+    sql = "SELECT COUNT(*) FILTER (WHERE disease = 'flu' AND age > 30) FROM patients"
+    found = explained(session, sql)
+    assert found.blocks[0].form == form
+    assert f"scan form: {form}; {WORDS[form]}" in found.text()
+    assert (0, "scan form", form, WORDS[form]) in found.rows()
+
+
+def test_no_statement_can_choose_the_form(session):
+    for statement in ("SET privsql.form = 'weights'", "SET form = 'weights'"):
+        with pytest.raises(privsql.Error):
+            session.run(statement)
+    with pytest.raises(privsql.Error):
+        session.run("SELECT COUNT(*) FROM patients", form="weights")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import pytest
 
 from privsql.answer.outcome import Outcome
 from privsql.errors import DataError
-from privsql.fronts import planning
 from privsql.fronts.session import Session
 from privsql.sql.compiled import Compiled
-from privsql.sql.plan import PlanWriter
 from privsql.sql.showing import Showing
 from tests.oracle.releases import releases
 from tests.sql.clinic import publish
@@ -47,12 +44,12 @@ def cells(outcome: Outcome) -> list[tuple[float | None, dict[str, float | None]]
 SPREADS = "CORR(age, cost) AS c, STDDEV(age) AS s, VAR_SAMP(age) AS v, COVAR_POP(age, cost) AS p"
 
 
-@pytest.mark.parametrize("strategy", ["states", "moments"])
+@pytest.mark.parametrize("form", ["states", "weights", "counts"])
 @pytest.mark.parametrize("where", ["", "WHERE disease = 'flu'", "WHERE disease = 'hiv' AND smoker"])
-def test_spreads_of_a_sample_are_numbers_or_null(sampled, where, strategy, monkeypatch):
+def test_spreads_of_a_sample_are_numbers_or_null(sampled, where, form, monkeypatch):
     """A root below zero was NaN, and the product of two such variances an error bar."""
-    monkeypatch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
-    sampled._loading._plans.clear()
+    monkeypatch.setattr(sampled, "form", form)
+    monkeypatch.setattr(sampled, "rescan", False)
     outcome = sampled.run(f"SELECT rep, {SPREADS} FROM clinic {where} GROUP BY rep")
     missing = 0
     for value, bars in cells(outcome):
@@ -69,10 +66,10 @@ def test_spreads_of_a_sample_are_numbers_or_null(sampled, where, strategy, monke
     assert ("unreliable" in [notice.code for notice in outcome.notices]) >= bool(missing)
 
 
-@pytest.mark.parametrize("strategy", ["states", "moments"])
-def test_what_does_not_vary_has_no_spread_of_rounding(session, strategy, monkeypatch):
-    monkeypatch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
-    session._loading._plans.clear()
+@pytest.mark.parametrize("form", ["states", "weights", "counts"])
+def test_what_does_not_vary_has_no_spread_of_rounding(session, form, monkeypatch):
+    monkeypatch.setattr(session, "form", form)
+    monkeypatch.setattr(session, "rescan", False)
     outcome = session.run("SELECT VAR_POP(3.3), STDDEV(3.3) FROM patients WHERE disease = 'hiv'")
     assert [value for value, _ in cells(outcome)] == [0.0, 0.0]
     assert cells(outcome)[1][1]["stderr"] is None
@@ -97,10 +94,10 @@ def test_arithmetic_that_leaves_the_numbers_is_duckdbs_and_has_no_bars(session, 
     assert "not-finite" not in [notice.code for notice in plain.notices]
 
 
-@pytest.mark.parametrize("strategy", ["states", "moments"])
-def test_an_infinite_value_in_the_domain_is_refused_as_such(session, strategy, monkeypatch):
-    monkeypatch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
-    session._loading._plans.clear()
+@pytest.mark.parametrize("form", ["states", "weights", "counts"])
+def test_an_infinite_value_in_the_domain_is_refused_as_such(session, form, monkeypatch):
+    monkeypatch.setattr(session, "form", form)
+    monkeypatch.setattr(session, "rescan", False)
     with pytest.raises(DataError, match="finite"):
         session.run("SELECT SUM(ln(age)) FROM patients")
 

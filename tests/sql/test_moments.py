@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import random
 from pathlib import Path
@@ -15,10 +14,7 @@ import pytest
 
 import privsql
 from privsql.answer.outcome import Outcome
-from privsql.fronts import planning
 from privsql.fronts.session import Session
-from privsql.sql import moments
-from privsql.sql.plan import PlanWriter
 
 ROWS = 4_000
 
@@ -148,20 +144,14 @@ def closed():
         OPEN.popitem()[1].close()
 
 
-def ask(path: Path, text: str, strategy: str | None, monkeypatch) -> tuple[Outcome, bool]:
-    """The answer by one strategy, and whether it was by moments."""
-    used = []
-    prepare = moments.Moments.prepare
-    with monkeypatch.context() as patch:
-        patch.setattr(planning, "PlanWriter", functools.partial(PlanWriter, strategy=strategy))
-        patch.setattr(
-            moments.Moments, "prepare", lambda self: (used.append(self), prepare(self))[1]
-        )
-        if path not in OPEN:
-            OPEN[path] = Session(path)
-        # A plan that the session remembers would be that of the other strategy.
-        OPEN[path]._loading._plans.clear()
-        return OPEN[path].run(text), bool(used)
+def ask(path: Path, text: str, form: str | None, rescan: bool = True) -> tuple[Outcome, set[str]]:
+    """The answer by one scan form, and the forms that its blocks were planned in."""
+    if path not in OPEN:
+        OPEN[path] = Session(path)
+    session = OPEN[path]
+    session.form, session.rescan = form, rescan
+    planned = session._plan(session._one(text), None, session.settings)
+    return session.run(text), {plan.form for plan in planned.plans}
 
 
 def same(one: object, two: object, within: float) -> bool:
@@ -172,21 +162,26 @@ def same(one: object, two: object, within: float) -> bool:
     return one == two
 
 
-def agree(path: Path, text: str, monkeypatch) -> bool:
-    """Compare both strategies; whether moments applied."""
-    ours, used = ask(path, text, "moments", monkeypatch)
-    theirs, _ = ask(path, text, "states", monkeypatch)
+def agree(path: Path, text: str) -> set[str]:
+    """Compare all forms; those that were used."""
+    theirs, _ = ask(path, text, "states")
     # The error of a variance is a small difference of large numbers.
     within = 1e-6 if "VAR_" in text else 1e-9
-    pairs = [(ours.table, theirs.table)]
-    pairs += [(ours.bars[i], theirs.bars[i]) for i in ours.bars]
-    for one, two in pairs:
-        assert one.num_rows == two.num_rows, text
-        for left, right in zip(one.to_pylist(), two.to_pylist(), strict=True):
-            reliable = left.pop("reliable", None), right.pop("reliable", None)
-            assert not reliable[0] or reliable[1], text
-            assert all(same(left[name], right[name], within) for name in left), (text, left, right)
-    return used
+    found = set()
+    for form in ("conjunctions", "counts", "weights"):
+        for rescan in (True, False):
+            ours, used = ask(path, text, form, rescan)
+            found |= used
+            pairs = [(ours.table, theirs.table)]
+            pairs += [(ours.bars[i], theirs.bars[i]) for i in ours.bars]
+            for one, two in pairs:
+                assert one.num_rows == two.num_rows, text
+                for left, right in zip(one.to_pylist(), two.to_pylist(), strict=True):
+                    reliable = left.pop("reliable", None), right.pop("reliable", None)
+                    assert reliable[0] == reliable[1] or (not rescan and not reliable[0]), text
+                    alike = all(same(left[name], right[name], within) for name in left)
+                    assert alike, (text, form, left, right)
+    return found
 
 
 def question(rng: random.Random, conditions: tuple[str, ...], aggregates: tuple[str, ...]) -> str:
@@ -200,20 +195,20 @@ def question(rng: random.Random, conditions: tuple[str, ...], aggregates: tuple[
 
 
 @pytest.mark.parametrize("number", range(25))
-def test_moments_and_states_agree(plain, number, monkeypatch):
-    agree(plain, question(random.Random(number), CONDITIONS, AGGREGATES), monkeypatch)
+def test_moments_and_states_agree(plain, number):
+    agree(plain, question(random.Random(number), CONDITIONS, AGGREGATES))
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_with_weights(sampled, number, monkeypatch):
-    agree(sampled, question(random.Random(100 + number), CONDITIONS, AGGREGATES), monkeypatch)
+def test_with_weights(sampled, number):
+    agree(sampled, question(random.Random(100 + number), CONDITIONS, AGGREGATES))
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_with_multiplicities(compacted, number, monkeypatch):
+def test_with_multiplicities(compacted, number):
     conditions = tuple(c for c in CONDITIONS if "age" not in c and "visits" not in c)
     aggregates = ("COUNT(*)", "COUNT(ill)", "COUNT(*) FILTER (WHERE smoker)")
-    agree(compacted, question(random.Random(200 + number), conditions, aggregates), monkeypatch)
+    agree(compacted, question(random.Random(200 + number), conditions, aggregates))
 
 
 @pytest.mark.parametrize(
@@ -231,9 +226,8 @@ def test_with_multiplicities(compacted, number, monkeypatch):
         "SELECT COUNT(*), MAX(cost) FROM staff WHERE job = 'eng'",
     ],
 )
-def test_what_they_are_for(plain, text, monkeypatch):
-    applied = agree(plain, text, monkeypatch)
-    assert applied == ("MAX" not in text)
+def test_what_they_are_for(plain, text):
+    assert ("weights" in agree(plain, text)) == ("MAX" not in text)
 
 
 @pytest.mark.parametrize(
@@ -245,15 +239,15 @@ def test_what_they_are_for(plain, text, monkeypatch):
         "SELECT job, COUNT(*) FROM staff WHERE smoker GROUP BY ROLLUP (job) ORDER BY job",
     ],
 )
-def test_what_they_are_not_for(plain, text, monkeypatch):
-    assert not agree(plain, text, monkeypatch)
+def test_what_they_are_not_for(plain, text):
+    assert not agree(plain, text) & {"counts", "weights"}
 
 
 def test_few_rows_are_counted_by_states(plain, monkeypatch):
     text = "SELECT COUNT(*) FROM staff WHERE smoker"
-    assert not ask(plain, text, None, monkeypatch)[1]
-    monkeypatch.setattr("privsql.sql.plan.MANY_ROWS", ROWS)
-    assert ask(plain, text, None, monkeypatch)[1]
+    assert ask(plain, text, None)[1] == {"states"}
+    monkeypatch.setattr("privsql.sql.forms.MANY_ROWS", ROWS)
+    assert ask(plain, text, None)[1] == {"counts"}
 
 
 @pytest.fixture(scope="module")
@@ -273,11 +267,11 @@ def salaries(tmp_path_factory):
     return published(tmp_path_factory.mktemp("salaries"), table, spec), salary
 
 
-def test_a_large_grid_is_right_on_average(salaries, monkeypatch):
+def test_a_large_grid_is_right_on_average(salaries):
     path, salary = salaries
     text = "SELECT rep, AVG(salary) AS a, SUM(salary) AS s FROM staff GROUP BY rep"
-    found, used = ask(path, text, None, monkeypatch)
-    assert used
+    found, used = ask(path, text, None)
+    assert used == {"weights"}
     rows = found.table.to_pydict()
     truth = float(salary.sum())
     sums, bars = np.array(rows["s"]), found.bars[2].to_pydict()
@@ -289,10 +283,10 @@ def test_a_large_grid_is_right_on_average(salaries, monkeypatch):
     assert np.mean(rows["a"]) == pytest.approx(salary.mean(), rel=0.05)
 
 
-def test_a_large_grid_equals_the_inversion_by_hand(salaries, monkeypatch):
+def test_a_large_grid_equals_the_inversion_by_hand(salaries):
     path, _ = salaries
     text = "SELECT SUM(salary), COUNT(*) FROM staff WHERE salary < 100000 AND rep < 50"
-    found, _ = ask(path, text, None, monkeypatch)
+    found, _ = ask(path, text, None)
     with duckdb.connect(str(path), read_only=True) as con:
         seen = con.execute("SELECT salary FROM staff WHERE rep < 50").fetchnumpy()["salary"]
     grid = np.arange(500_000.0)
@@ -301,7 +295,7 @@ def test_a_large_grid_equals_the_inversion_by_hand(salaries, monkeypatch):
     assert found.table.to_pylist()[0]["sum(salary)"] == pytest.approx(by_hand, rel=1e-9)
 
 
-def test_bounds_are_on_the_safe_side(plain, monkeypatch):
+def test_bounds_are_on_the_safe_side_and_states_tell_where_they_do_not(plain):
     """Few rows under several conditions: moments must not call them reliable first."""
     less = 0
     for below in range(21, 60, 3):
@@ -309,9 +303,12 @@ def test_bounds_are_on_the_safe_side(plain, monkeypatch):
             f"SELECT job, COUNT(*) FROM staff WHERE age < {below} AND visits = 3 AND smoker"
             " AND cost < 10 GROUP BY job ORDER BY job"
         )
-        ours, _ = ask(plain, text, "moments", monkeypatch)
-        theirs, _ = ask(plain, text, "states", monkeypatch)
-        for one, two in zip(ours.bars[1].to_pylist(), theirs.bars[1].to_pylist(), strict=True):
-            assert not one["reliable"] or two["reliable"]
-            less += one["reliable"] != two["reliable"]
-    assert less < 39
+        bars = [
+            ask(plain, text, form, rescan)[0].bars[1].to_pylist()
+            for form, rescan in (("weights", False), ("weights", True), ("states", True))
+        ]
+        for bound, ours, theirs in zip(*bars, strict=True):
+            assert not bound["reliable"] or theirs["reliable"]
+            assert ours["reliable"] == theirs["reliable"]
+            less += bound["reliable"] != theirs["reliable"]
+    assert 0 < less < 39

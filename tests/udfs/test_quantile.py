@@ -13,11 +13,11 @@ from scipy.optimize import isotonic_regression
 from tests.strategies import publish_states, random_channel, seeds
 from udfs.errors import KernelError
 from udfs.intervals import critical, woodruff_interval
-from udfs.invert import invert
+from udfs.invert import invert, invert_function
 from udfs.kron import Kron, retention_factor
 from udfs.quantile import Tallies, added, quantile, tally
 from udfs.register import register
-from udfs.variance import effective_rows, variance, weights
+from udfs.variance import published_floor, variance, weights_of_states
 
 Z = critical(0.95)
 SHARES = ["0", "1", "0.5", "0.25", "0.75", "0.9", "0.95", "0.99", "0.07", "0.29", "0.1", "0.001"]
@@ -103,6 +103,42 @@ def random_case(seed, states=6):
     return rng, kron, places, (products, products * weight, products * weight**3)
 
 
+def slow_weights(squares, fourths, g, kron):
+    """``weights`` on the states as they are: every position is one of its own."""
+    return weights_of_states(squares, fourths, invert_function(g, kron), published_floor(kron))
+
+
+def effective_states(squares, fourths, g, kron):
+    second, fourth = slow_weights(squares, fourths, g, kron)
+    known = np.where(squares.sum(axis=1) > 0, np.inf, 0.0)
+    return np.where(fourth > 0, second**2 / np.where(fourth > 0, fourth, 1.0), known)
+
+
+def test_a_tally_does_not_depend_on_what_other_aggregates_cut():
+    """A column beside it, and cells of its own that it does not tell apart."""
+    rng = np.random.default_rng(8)
+    alone = Kron([retention_factor(0.4, [0.2, 0.3, 0.5]), retention_factor(0.6, [0.5, 0.5])])
+    place = np.array([0, -1, 1, -1, 2, -1])
+    masses = [0.2, 0.1, 0.2, 0.5]
+    beside = Kron(
+        [
+            retention_factor(0.4, masses),
+            retention_factor(0.6, [0.5, 0.5]),
+            retention_factor(0.7, [0.9, 0.1]),
+        ]
+    )
+    cut = np.array([0, 1, 1, 2])  # the second value falls into two cells
+    y = rng.integers(0, 40, (5, 4, 2, 2)).astype(float)
+    whole = np.zeros((5, 3, 2))
+    for cell, value in enumerate(cut):
+        whole[:, value] += y[:, cell].sum(axis=-1)
+    places = np.repeat(place.reshape(3, 2)[cut].reshape(-1, 1), 2, axis=1).ravel()
+    one = tally((whole.reshape(5, -1),) * 3, place, 0.5, 3, alone)
+    two = tally((y.reshape(5, -1),) * 3, places, 0.5, 3, beside)
+    for name in ("total", "excess", "variance", "second", "fourth"):
+        np.testing.assert_allclose(getattr(two, name), getattr(one, name), rtol=1e-9, atol=1e-9)
+
+
 @settings(max_examples=60)
 @given(seed=seeds, share=st.sampled_from([0, 0.1, 0.5, 0.83, 1]))
 def test_interval_is_woodruffs_with_the_errors_at_every_position(seed, share):
@@ -114,7 +150,7 @@ def test_interval_is_woodruffs_with_the_errors_at_every_position(seed, share):
     for g in functions:
         excess.append(invert(products, kron) @ g)
         spread.append(variance(products, squares, g, kron))
-        rows.append(effective_rows(squares, fourths, g, kron))
+        rows.append(effective_states(squares, fourths, g, kron))
     slow = woodruff_interval(*(np.stack(part, axis=1) for part in (excess, spread, rows)), Z)
     known = invert(products, kron) @ counted > 0
     np.testing.assert_array_equal(found.known, known)
@@ -143,7 +179,7 @@ def test_a_tally_is_that_of_the_slow_kernels_at_every_position(seed, share):
         np.testing.assert_allclose(
             found.variance[:, i], variance(products, squares, g, kron), rtol=1e-7, atol=1e-6
         )
-        second, fourth = weights(squares, fourths, g, kron)
+        second, fourth = slow_weights(squares, fourths, g, kron)
         np.testing.assert_allclose(found.second[:, i], second, rtol=1e-7)
         np.testing.assert_allclose(found.fourth[:, i], fourth, rtol=1e-7)
 

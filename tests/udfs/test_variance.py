@@ -183,6 +183,25 @@ def test_weights_of_what_is_known_and_of_nothing_are_zero():
         assert [float(part) for part in weights(counts, counts, g, a)] == [0, 0]
 
 
+@pytest.mark.parametrize("function", [[0.0, 1.0], [3.0, -1.0]])
+def test_weights_do_not_depend_on_what_other_aggregates_cut(function):
+    """Another column, and a condition of another aggregate on the same one."""
+    rng = np.random.default_rng(5)
+    alone = Kron([retention_factor(0.4, [0.7, 0.3])])
+    beside = Kron([retention_factor(0.4, [0.7, 0.1, 0.2]), retention_factor(0.3, [0.6, 0.4])])
+    cut = [0, 1, 1]
+    squares, fourths = (rng.integers(0, 30, (6, 3, 2)).astype(float) for _ in range(2))
+    wide = np.repeat(np.array(function)[cut], 2)
+    fine = weights(squares.reshape(6, 6), fourths.reshape(6, 6), wide, beside)
+    sums = []
+    for table in (squares, fourths):
+        whole = np.zeros((6, 2))
+        for cell, value in enumerate(cut):
+            whole[:, value] += table[:, cell].sum(axis=-1)
+        sums.append(whole)
+    np.testing.assert_allclose(fine, weights(*sums, function, alone), rtol=1e-12)
+
+
 def test_effective_rows_of_a_condition_and_of_its_negation_agree():
     a = Kron([retention_factor(0.5, [0.9, 0.1])] * 2)
     counts, every = np.array([700.0, 90, 80, 6]), np.array([0.0, 0, 0, 1])
