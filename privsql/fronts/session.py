@@ -133,6 +133,9 @@ class Session:
         # The form of all scans, for tests and benchmarks; no statement can set it.
         self.form: str | None = None
         self.rescan = True  # whether states tell where moments leave reliability in doubt
+        # Of the last answer's blocks: forms, and those that the same kind of scan could have.
+        self.forms: tuple[str, ...] = ()
+        self.able: tuple[str, ...] = ()
         self._served = served
         self._remembered = Remembered()
         self._groups: list[str] = []  # digests of the groups behind the statement under way
@@ -350,6 +353,8 @@ class Session:
             found = self._engine.scan(*planned.listing.both)
             outcome = outcome_of(found, planned.outs, planned.described, settings)
             return replace(outcome, notices=planned.notices)
+        self.forms = tuple(plan.form for plan in planned.plans)
+        self.able = tuple(form for plan in planned.plans for form in plan.able)
         loaded: list[str] = []
         notices = list(planned.notices)
         personal = Personal(self.release.manifest.policy.personal_groups)

@@ -33,6 +33,7 @@ class BlockPlan:
     # Whether any cell has too few effective rows by the scan's bound, so that states must tell.
     doubtful: Printed | None = None
     score_intervals: frozenset[int] = frozenset()  # aggregates that have one
+    able: tuple[str, ...] = ()  # other forms of the same kind of scan
     form: str = ""  # of the scan (see ``forms``); none where nothing is estimated
 
     @property

@@ -135,7 +135,7 @@ class PlanWriter:
             tables[f"{prefix}_codes{i}"] = axis.codes
         known = self._informative(block, states, steps[0], tables)
         made = self._block_plan(prefix, part, scan, tables, steps, states, known)
-        return replace(made, score_intervals=writer.score_intervals)
+        return replace(made, score_intervals=writer.score_intervals, able=scan.able)
 
     def _informative(
         self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
@@ -193,7 +193,8 @@ class PlanWriter:
         made = self._block_plan(prefix, part, scan, {}, steps, moments.states, known)
         tree = moments.doubtful(steps[0], weighed)
         doubtful = None if tree is None else self._parameters.bind(tree)
-        return replace(made, doubtful=doubtful, score_intervals=moments.score_intervals)
+        scored = moments.score_intervals
+        return replace(made, doubtful=doubtful, score_intervals=scored, able=moments.able)
 
     def _block_plan(
         self,

@@ -14,7 +14,7 @@ atom is a column; the engine's own semantics decide, NULL included.  (reconstruc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -198,12 +198,11 @@ class Planner:
         if text in varying or text in self._hidden:
             return varying.get(text)
         found: frozenset[int] = frozenset()
-        for child in node.iter_expressions():
-            if not isinstance(child, exp.Query | exp.DataType):
-                own = self._along(child, varying)
-                if own is None:
-                    return None
-                found |= own
+        for child in _operands(node):
+            own = self._along(child, varying)
+            if own is None:
+                return None
+            found |= own
         return found
 
     def _owner(self, node: exp.Column) -> str:
@@ -218,27 +217,31 @@ class Planner:
         owners = self._owners(node)
         if not owners:
             return
-        part = isinstance(node, exp.If) and isinstance(node.parent, exp.Case)
-        if len(owners) == 1 and not part:
+        if len(owners) == 1:
             owner = owners.pop()
             # A public part of a mixed expression is hidden whole: it has fewer values.
             kept = self._atoms.setdefault(owner, {}) if owner else self._hidden
             kept.setdefault(sql(node), node)
             return
-        for child in node.iter_expressions():
-            if not isinstance(child, exp.Query | exp.DataType):
-                self._collect(child)
+        for child in _operands(node):
+            self._collect(child)
 
-    def _write(self, node: exp.Expr) -> exp.Expr:
-        place = self._places.get(sql(node))
+    def _write(self, node: exp.Expr, branch: bool = False) -> exp.Expr:
+        """An expression over the table of states; ``branch`` is WHEN ... THEN of a CASE."""
+        place = None if branch else self._places.get(sql(node))
         if place is not None:
             return place.copy()
         made = node.copy()
+        case = isinstance(node, exp.Case)
         for key, value in list(node.args.items()):
             if isinstance(value, exp.Expr) and not isinstance(value, exp.Query | exp.DataType):
                 made.set(key, self._write(value))
             elif isinstance(value, list):
-                made.set(key, [self._write(v) if isinstance(v, exp.Expr) else v for v in value])
+                branches = case and key == "ifs"
+                made.set(
+                    key,
+                    [self._write(v, branches) if isinstance(v, exp.Expr) else v for v in value],
+                )
         return made
 
     def _cut(self, name: str) -> _Cut:
@@ -380,6 +383,15 @@ class Planner:
                 hint="join tables that are unique on the join key",
             )
         return found
+
+
+def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The expressions that one is made of; a branch of CASE is no expression by itself."""
+    for child in node.iter_expressions():
+        if isinstance(node, exp.Case) and isinstance(child, exp.If):
+            yield from _operands(child)
+        elif not isinstance(child, exp.Query | exp.DataType):
+            yield child
 
 
 def _listed(sizes: dict[str, int]) -> str:

@@ -56,6 +56,7 @@ class Noise:
 
 
 VARIANTS = {
+    "uniform": Noise({}),
     "mixed": Noise({"seen": _replace(8), "smoker": _matrix(2), "home": _finegrain(5)}),
     "matrices": Noise({"disease": _matrix(5), "seen": _matrix(8), "work": _finegrain(4)}),
     "whole": Noise(
@@ -95,9 +96,11 @@ def spec(noise: Noise) -> str:
     return "\n".join(lines) + "\n"
 
 
-def perturbed_world(folder: Path, variant: str, seed: int, rows: int = ROWS) -> World:
+def perturbed_world(
+    folder: Path, variant: str, seed: int, rows: int = ROWS, noise: Noise | None = None
+) -> World:
     """Publish one random table with noise; the same seed makes the same release."""
-    noise = VARIANTS[variant]
+    noise = noise or VARIANTS[variant]
     table = raw_rows(rows, seed, variant)
     source, out = folder / f"noisy-{variant}.parquet", folder / f"noisy-{variant}.duckdb"
     pq.write_table(table, source)

@@ -1,0 +1,146 @@
+"""All scan forms of a query give one answer, and at retention 1 it is DuckDB's.
+
+More on demand: ``make soak``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from privsql.fronts.session import Session
+from privsql.sql.forms import FORMS
+from tests.oracle.compare import difference
+from tests.oracle.forms import (
+    Tally,
+    by_form,
+    compare_exact,
+    compare_forms,
+    question,
+    weighted_question,
+)
+from tests.oracle.generator import generate
+from tests.oracle.nodes import Node, text
+from tests.oracle.perturbed import VARIANTS, Noise, perturbed_world
+from tests.oracle.running import LIMITS, published, unusable
+from tests.oracle.sessions import on_raw, read
+from tests.oracle.tables import World
+from tests.sizes import sized
+
+SEED = 2031
+# Each form answers as many queries, in parts that processes can share; and so many questions are
+# asked for that at the most.
+PARTS = 5
+QUOTA = sized(100, 2_000)
+MOST = 20 * QUOTA
+
+# Everything uniform, so that every form has much to answer; half of all questions go there.
+UNIFORM = "uniform"
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[World, Session]]]:
+    folder = tmp_path_factory.mktemp("forms-exact")
+    with published(folder, SEED, ("plain", "sparse", "compacted", "replace")) as worlds:
+        sessions = [Session(each.release, tables=each.tables) for each in worlds]
+        yield list(zip(worlds, sessions, strict=True))
+        for session in sessions:
+            session.close()
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Session]]:
+    folder = tmp_path_factory.mktemp("forms-noisy")
+    worlds = [perturbed_world(folder, name, SEED + i) for i, name in enumerate(VARIANTS)]
+    sessions = [Session(world.release, tables=world.tables) for world in worlds]
+    yield sessions
+    for world, session in zip(worlds, sessions, strict=True):
+        world.raw.close()
+        session.close()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_form_gives_duckdbs_answer_at_retention_one(
+    exact: list[tuple[World, Session]], part: int
+) -> None:
+    """People's questions until every form has its share, and the grammar's own."""
+    rng, tally = random.Random(SEED + part), Tally()
+    while min(tally.answered[form] for form in FORMS) < QUOTA and tally.asked < MOST:
+        world, session = exact[tally.asked % len(exact) if tally.asked % 2 else 0]
+        sql = question(rng)
+        compare_exact(tally, session, sql, world.raw.execute(sql).fetchall())
+    for _ in range(QUOTA // 5):
+        case, (world, session) = generate(rng), exact[tally.asked % len(exact)]
+        if unusable(case, world):
+            continue
+        tally.asked += 1
+        sql, parameters = case.printed()
+        raw = on_raw(world.raw, case)
+        try:
+            for form, outcome in by_form(session, sql, parameters):
+                tally.answered[form] += 1
+                wrong = difference(case, raw, read(outcome), lambda query: scale(world, query))
+                if wrong is not None:
+                    tally.failures.append(f"[{form}] {wrong}\n  {sql} {parameters or ''}")
+        except LIMITS:
+            tally.limited += 1
+    print(tally)
+    assert not tally.failures, str(tally)
+    assert all(tally.answered[form] >= QUOTA for form in FORMS), str(tally)
+
+
+def scale(world: World, query: Node) -> float:
+    return float(world.raw.execute(text(query)).fetchall()[0][0] or 0)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_forms_say_the_same_of_a_perturbed_release(noisy: list[Session], part: int) -> None:
+    """Estimates, standard errors, intervals, and what is called reliable."""
+    rng, tally = random.Random(SEED + 100 + part), Tally()
+    while min(tally.answered[form] for form in FORMS) < QUOTA and tally.asked < MOST:
+        place = 0 if tally.asked % 3 else tally.asked % len(noisy)
+        compare_forms(tally, noisy[place], question(rng))
+    for _ in range(QUOTA // 5):
+        sql, parameters = generate(rng).printed()
+        place = tally.asked % len(noisy)
+        compare_forms(tally, noisy[place], sql, parameters, ordered=False)
+    print(tally)
+    assert not tally.failures, str(tally)
+    assert all(tally.answered[form] >= QUOTA for form in FORMS), str(tally)
+
+
+def test_a_sample_at_retention_one_adds_up_weights(tmp_path: Path) -> None:
+    """Published rows are all there is to ask: DuckDB adds up their weights."""
+    noise = Noise({}, retention=1.0, weighted=True)
+    world = perturbed_world(tmp_path, "weights alone", SEED, noise=noise)
+    session, rng, tally = Session(world.release, tables=world.tables), random.Random(SEED), Tally()
+    with duckdb.connect(str(world.release), read_only=True) as rows:
+        for _ in range(sized(60, 1_000)):
+            sql, weighed = weighted_question(rng)
+            compare_exact(tally, session, sql, rows.execute(weighed).fetchall())
+    session.close()
+    world.raw.close()
+    print(tally)
+    assert not tally.failures, str(tally)
+    assert min(tally.answered[form] for form in ("states", "weights")) >= sized(30, 500)
+
+
+# --- the test itself -----------------------------------------------------------------------
+
+
+def test_a_form_that_forgets_a_condition_is_caught(
+    exact: list[tuple[World, Session]], noisy: list[Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault that conditions inside of values were ignored, from 200,000 rows on."""
+    monkeypatch.setattr(Part, "factors", ())
+    world, session = exact[0]
+    sql = "SELECT SUM(CASE WHEN disease = 'flu' THEN 1 ELSE 0 END) AS n FROM visits"
+    tally = Tally()
+    compare_exact(tally, session, sql, world.raw.execute(sql).fetchall())
+    assert [line.split("]")[0] for line in tally.failures] == ["[weights", "[counts"]
+    compare_forms(tally, noisy[0], sql)
+    assert len(tally.failures) == 4
