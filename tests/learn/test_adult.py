@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import privsql
 from privsql.learn import DecisionTreeClassifier, NaiveBayes
+from tests import census
 from tests.learn.made import release
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "adult_45222.parquet"
 
 
 def generated():
@@ -28,14 +23,8 @@ def generated():
 
 
 def adult():
-    if not DATA.exists():
-        pytest.skip("the shared data is not at hand; the generated table stands in")
-    table = pq.read_table(DATA, columns=["education_num", "marital_status", "income"])
-    columns = {
-        name: table[name].cast(pa.string()) if name != "education_num" else table[name]
-        for name in table.column_names
-    }
-    columns = {name: column.to_numpy(zero_copy_only=False) for name, column in columns.items()}
+    table = census.rows(census.MARRIAGES)
+    columns = {name: table[name].to_numpy() for name in table.column_names}
     domains = {name: sorted(set(columns[name].tolist())) for name in ("marital_status", "income")}
     return columns, {**domains, "education_num": (1, 16)}, 0.5
 

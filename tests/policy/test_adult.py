@@ -1,15 +1,11 @@
-"""What is refused of small tables of the census (where the shared data is at hand)."""
+"""What is refused of small tables of the census."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.policy.adult import report
-from tests.publish.test_adult import DATA, publish
-
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the shared data is not at hand")
+from tests.publish.test_adult import publish
 
 
 def test_most_cells_of_small_tables_are_answered(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,7 @@ from privsql.channels import Uniform
 from privsql.errors import DataError, TooLargeError
 from privsql.publish.chisquare import VALUES_LIMIT, chi_square, linked, links_of
 from privsql.publish.groups import Merging, merge, merge_column, personal_groups
-
-ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult_45222.parquet"
+from tests import census
 
 bins = st.integers(0, 60)
 tables = st.integers(1, 6).flatmap(
@@ -370,42 +368,40 @@ def test_refused():
         merge({"a": [[[50, 50], [50, 50]]]}, [[0, 1]], [1])
 
 
-if ADULT.exists():
-    # Not skipped but absent elsewhere: the data is no part of the repository.
+@pytest.fixture(scope="module")
+def adult():
+    table = census.rows(census.GROUPS)
+    _, income = np.unique(table["income"].to_pylist(), return_inverse=True)
+    columns, names, codes = {}, {}, []
+    for name in ("education", "occupation", "race", "sex"):
+        names[name], code = np.unique(table[name].to_pylist(), return_inverse=True)
+        columns[name] = [np.zeros((len(names[name]), 2))]
+        np.add.at(columns[name][0], (code, income), 1)
+        codes.append(code)
+    tuples, rows = np.unique(codes, axis=1, return_counts=True)
+    return columns, list(tuples), rows, {k: v.tolist() for k, v in names.items()}
 
-    @pytest.fixture(scope="module")
-    def adult():
-        import pyarrow.parquet as pq
 
-        table = pq.read_table(ADULT)
-        _, income = np.unique(table["income"].to_pylist(), return_inverse=True)
-        columns, names, codes = {}, {}, []
-        for name in ("education", "occupation", "race", "sex"):
-            names[name], code = np.unique(table[name].to_pylist(), return_inverse=True)
-            columns[name] = [np.zeros((len(names[name]), 2))]
-            np.add.at(columns[name][0], (code, income), 1)
-            codes.append(code)
-        tuples, rows = np.unique(codes, axis=1, return_counts=True)
-        return columns, list(tuples), rows, {k: v.tolist() for k, v in names.items()}
+@pytest.mark.parametrize("pool", [True, False])
+def test_table_4_of_the_paper(adult, pool):
+    columns, tuples, rows, names = adult
+    assert [len(tables[0]) for tables in columns.values()] == [16, 14, 5, 2]
+    merging = merge(columns, tuples, rows, names=names, pool=pool)
+    assert merging.sizes == (7, 4, 2, 2)
+    assert np.prod(merging.sizes) == 112
+    assert personal_groups(tuples, merging).max() + 1 == 89
+    (warning,) = merging.warnings
+    assert warning.startswith("occupation: 11 of 14 values")
+    assert "'Armed-Forces'" in warning
 
-    @pytest.mark.parametrize("pool", [True, False])
-    def test_table_4_of_the_paper(adult, pool):
-        columns, tuples, rows, names = adult
-        assert [len(tables[0]) for tables in columns.values()] == [16, 14, 5, 2]
-        merging = merge(columns, tuples, rows, names=names, pool=pool)
-        assert merging.sizes == (7, 4, 2, 2)
-        assert np.prod(merging.sizes) == 112
-        assert personal_groups(tuples, merging).max() + 1 == 89
-        (warning,) = merging.warnings
-        assert warning.startswith("occupation: 11 of 14 values")
-        assert "'Armed-Forces'" in warning
 
-    def test_table_4_needs_m_minus_1(adult):
-        columns, tuples, rows, _ = adult
-        assert merge(columns, tuples, rows, df="m").sizes == (7, 3, 2, 2)
+def test_table_4_needs_m_minus_1(adult):
+    columns, tuples, rows, _ = adult
+    assert merge(columns, tuples, rows, df="m").sizes == (7, 3, 2, 2)
 
-    def test_a_minimum_count_undoes_the_chain(adult):
-        columns, tuples, rows, _ = adult
-        merging = merge(columns, tuples, rows, minimum=30)
-        assert merging.sizes == (7, 9, 2, 2)
-        assert merging.warnings == ()
+
+def test_a_minimum_count_undoes_the_chain(adult):
+    columns, tuples, rows, _ = adult
+    merging = merge(columns, tuples, rows, minimum=30)
+    assert merging.sizes == (7, 9, 2, 2)
+    assert merging.warnings == ()
