@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check bench superset papers clean
+.PHONY: help install demo quick test soak lint types check bench superset papers clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -35,10 +35,19 @@ types: $(STAMP)  ## mypy, strict
 # One process more than there are cores: many tests wait for a server, a terminal or a child.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-check: $(STAMP)  ## doctests and tests
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-test: lint types check  ## everything that must pass
+check: $(STAMP)  ## doctests and tests
+	$(PYTEST)
+
+# Three speeds; tests/sizes.py says what each of them runs.
+quick: lint types  ## while typing: under two minutes, without the slow tests
+	PRIVSQL_QUICK=1 $(PYTEST)
+
+test: lint types check  ## everything that must pass, simulations at a small size: under ten minutes
+
+soak: lint types  ## the same with long simulations, fuzzers and every client: an hour
+	PRIVSQL_SOAK=1 $(PYTEST)
 
 # One BLAS thread: with more, a busy second core turns milliseconds into seconds.
 bench: $(STAMP)  ## ratios of speed, each measured in one run

@@ -2,10 +2,25 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from tests.sizes import QUICK, SOAK, slow
 
 # A run must be repeatable and must not depend on how loaded the machine is.
 # PRIVSQL_EXPLORE=1 looks at other examples each time.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("explore" if os.environ.get("PRIVSQL_EXPLORE") else "repeatable")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is for another speed; see ``tests.sizes``."""
+    kept, left = [], []
+    for item in items:
+        path = item.path.relative_to(config.rootpath).as_posix()
+        out = (item.get_closest_marker("soak") and not SOAK) or (QUICK and slow(path))
+        (left if out else kept).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept

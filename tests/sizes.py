@@ -1,0 +1,33 @@
+"""How much the tests do: three speeds of one suite.
+
+    make quick    what one runs while typing: without the places named in ``SLOW``
+    make test     everything, simulations and fuzzers at a small seeded size
+    make soak     everything at its large size, and what is marked ``soak`` as well
+
+``PRIVSQL_SOAK=1`` asks for the large sizes and ``PRIVSQL_QUICK=1`` leaves out the slow places; the
+Makefile sets them.  A test writes its numbers as ``sized(2_000, 20_000)``.  Tolerances follow
+from the number, never the other way round.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SOAK = os.environ.get("PRIVSQL_SOAK", "0") not in ("", "0")
+QUICK = os.environ.get("PRIVSQL_QUICK", "0") not in ("", "0") and not SOAK
+
+# Folders and files that ``make quick`` leaves out: most of the time of ``make test`` is theirs.
+SLOW: tuple[str, ...] = ()
+
+
+def sized(test: T, soak: T) -> T:
+    """The first in ``make test``, the second in ``make soak``."""
+    return soak if SOAK else test
+
+
+def slow(path: str) -> bool:
+    """Whether a file, named from the root of the repository, is left out by ``make quick``."""
+    return any(path == place or path.startswith(place + "/") for place in SLOW)
