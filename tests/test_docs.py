@@ -164,6 +164,7 @@ public class Connects {
 """
 
 
+@pytest.mark.soak
 def test_jdbc_about_bi_tools(bi):
     jar = Path("/usr/share/java/postgresql.jar")
     needed("javac")
@@ -183,6 +184,7 @@ def test_jdbc_about_bi_tools(bi):
     assert sorted(done.stdout.split()) == ["2", "2", "6"]
 
 
+@pytest.mark.soak
 def test_node_about_bi_tools(bi, node):  # noqa: F811 - the fixture
     ((_, code),) = [block for block in blocks(BI) if block[0] == "js"]
     done = subprocess.run(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import privsql
+from tests.sizes import SOAK
 
 PROGRAMS = Path(__file__).with_name("programs")
 collect_ignore = ["programs"]  # they run in the clients' own environments
@@ -65,7 +66,9 @@ def _installed(command: list[str], what: str) -> None:
 
 @pytest.fixture(scope="session")
 def python(request) -> Path:
-    """The interpreter of an environment with the Python clients in it."""
+    """The interpreter of an environment with the Python clients in it: in ``make test`` our own."""
+    if not SOAK:
+        return Path(sys.executable)
     given = os.environ.get("PRIVSQL_CLIENTS")
     if given:
         return Path(given) / "bin" / "python"

@@ -13,6 +13,8 @@ import pytest
 
 from tests.wire.clients.conftest import PROGRAMS
 
+# Clients that no environment of ours has: they are installed for this, which takes minutes.
+SOAK = pytest.mark.soak
 GROUPS = [["north", 2000], ["south", 1000]]
 COLUMNS = ["region", "qty", "amount", "ts", "illness"]
 
@@ -25,7 +27,15 @@ def ran(command: list[str], server: dict[str, str], **more: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("program", ["psycopg3", "psycopg2_", "asyncpg_", "pg8000_"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "psycopg3",
+        "asyncpg_",
+        pytest.param("psycopg2_", marks=SOAK),
+        pytest.param("pg8000_", marks=SOAK),
+    ],
+)
 def test_drivers_for_python(server, python, program):
     found = json.loads(ran([str(python), str(PROGRAMS / f"{program}.py")], server))
     assert found.pop("groups") == GROUPS
@@ -44,7 +54,7 @@ def test_drivers_for_python(server, python, program):
     assert found == {key: expected[key] for key in found}
 
 
-@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+@pytest.mark.parametrize("driver", ["psycopg", pytest.param("psycopg2", marks=SOAK)])
 def test_sqlalchemy_and_pandas(server, python, driver):
     found = json.loads(ran([str(python), str(PROGRAMS / "alchemy.py"), driver], server))
     assert found["tables"] == ["sales"]
@@ -63,12 +73,14 @@ def test_sqlalchemy_and_pandas(server, python, driver):
     assert found["frame"] == {"region": ["north", "south"], "n": [2000, 1000]}
 
 
+@SOAK
 def test_node_postgres(server, node):
     found = json.loads(ran(["node", str(PROGRAMS / "node_pg.js")], server, NODE_PATH=str(node)))
     assert found.pop("error").startswith("42")
     assert found == {"groups": GROUPS, "names": ["count"], "count": 2000}
 
 
+@SOAK
 def test_pgjdbc(server, jdbc):
     lines = ran(["java", "-cp", jdbc, "Jdbc"], server).splitlines()
     kinds = ["text", "int8", "float8", "timestamp", "text"]
@@ -130,6 +142,7 @@ def test_psql_is_interrupted_by_a_key(server, psql):
     assert time.monotonic() - begun < 10
 
 
+@SOAK
 def test_pgcli(server, python):
     command = [str(python.with_name("pgcli")), "--less-chatty", server["WIRE_URL"], "-c"]
     out = ran([*command, "select region, count(*) from sales group by 1 order by 1"], server)
@@ -137,6 +150,7 @@ def test_pgcli(server, python):
     assert "illness" in ran([*command, "\\d sales"], server)
 
 
+@SOAK
 def test_jupysql(server, python):
     program = """
 import os
