@@ -18,7 +18,10 @@ forgets an interruption that comes before a statement has begun, so it is repeat
 from __future__ import annotations
 
 import atexit
+import contextlib
 import math
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -95,8 +98,26 @@ _STILL: set[threading.Thread] = set()
 def _wait_for_left() -> None:
     """Python ends threads at its own end, and DuckDB's C++ aborts the program when it is one."""
     until = time.monotonic() + FAREWELL
-    for thread in list(_STILL):
+    still = list(_STILL)
+    for thread in still:
         thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() for thread in still):
+        _hush()
+
+
+def _hush() -> None:
+    """Close stderr for good: DuckDB's binding lists there whatever it could not free.
+
+    A statement that does not end keeps its cursor, and with it every type and function of the
+    binding.  This is the end of the program, which has said what it had to say.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
 
 
 class Calls:

@@ -15,9 +15,10 @@ from tests.oracle.perturbed import VARIANTS, perturbed_world
 from tests.oracle.running import asked_always, run
 from tests.oracle.sound import Noisy, both, faults, unsound
 from tests.oracle.tables import World
+from tests.sizes import sized
 
-QUERIES = 180
-PARTS = 3
+QUERIES = sized(120, 900)
+PARTS = sized(2, 6)
 SEED = 2027
 
 

@@ -26,9 +26,10 @@ from tests.oracle.running import (
 )
 from tests.oracle.sessions import Layer, StandIn, on_raw
 from tests.oracle.tables import World
+from tests.sizes import sized
 
-QUERIES = 2_000
-PARTS = 8
+QUERIES = sized(480, 4_000)
+PARTS = sized(3, 8)
 SEED = 2026
 LIMITED = 0.05
 

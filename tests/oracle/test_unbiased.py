@@ -26,9 +26,10 @@ from tests.oracle.families import (
 )
 from tests.oracle.judging import Estimates, complaints, coverage
 from tests.oracle.releases import MECHANISMS, WHOLE, Releases, misread, redrawn, releases
+from tests.sizes import sized
 
-COPIES = 300
-DRAWN = 200  # of columns that are perturbed as a whole, in memory
+COPIES = sized(200, 500)
+DRAWN = sized(200, 300)  # of columns that are perturbed as a whole, in memory
 FILES = 2  # of those as files
 
 Publish = Callable[[str], Releases]

@@ -238,11 +238,11 @@ def long() -> dict[str, str]:
 
 
 def stubborn() -> dict[str, str]:
-    """Values that DuckDB works at for long without a look at the time."""
+    """Values that DuckDB works at for seconds without a look at the time."""
     return {
-        "levenshtein": Q + f"levenshtein('{'a' * 50_000}', job || '{'b' * 50_000}') > 3",
+        "levenshtein": Q + f"levenshtein('{'a' * 25_000}', job || '{'b' * 25_000}') > 3",
         "levenshtein in HAVING": "SELECT MAX(job) FROM patients HAVING "
-        f"levenshtein(MAX(job) || '{'a' * 50_000}', '{'b' * 50_000}') > 3",
+        f"levenshtein(MAX(job) || '{'a' * 40_000}', '{'b' * 40_000}') > 3",
         "doubling texts": nested(
             "SELECT s || s AS s FROM (", "SELECT MAX(job) AS s FROM jobs", ")", 31
         ),
