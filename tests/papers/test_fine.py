@@ -53,6 +53,7 @@ def fine():
         sys.path.remove(str(PAPERS))
 
 
+@pytest.mark.soak
 def test_the_script_runs_and_tells_everything(tmp_path):
     command = [sys.executable, "-W", "error", str(PAPERS / "fine.py"), "--quick"]
     ran = subprocess.run(

@@ -54,6 +54,7 @@ def made():
     return Case("made", ("job", "sex"), values, (job, sex), "illness", ("no", "yes"), sensitive)
 
 
+@pytest.mark.soak
 def test_the_script_in_a_hurry(tmp_path):
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(FOLDER / "recon.py"), "--quick", "--folder", tmp_path],

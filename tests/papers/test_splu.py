@@ -45,6 +45,7 @@ def data(ways):
     return importlib.import_module("splu_data")
 
 
+@pytest.mark.soak
 def test_the_script_writes_figures_results_and_page(tmp_path):
     run = subprocess.run(
         [sys.executable, "-W", "error", str(PAPERS / "splu.py"), "--quick", "--folder", tmp_path],

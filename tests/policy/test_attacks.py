@@ -25,6 +25,7 @@ from privsql.policy.history import History
 from privsql.policy.journal import Journal, read
 from privsql.policy.limits import Limits
 from tests.policy.attacks import FRONTS, Ask, Attack, Front, Local, Seen, Step, attacks
+from tests.sizes import SOAK
 from tests.sql.clinic import publish
 
 ATTACKS = attacks()
@@ -160,7 +161,7 @@ def test_attack(places: dict[str, Place], attack: Attack) -> None:
     """
     place = places[attack.release]
     cheap = attack.leaves_nothing and attack.file == "guard"
-    fronts = FRONTS if cheap or os.environ.get("ALL_FRONTS") else turn(attack)
+    fronts = FRONTS if cheap or SOAK or os.environ.get("ALL_FRONTS") else turn(attack)
     for mode in attack.modes:
         with place.sessions(attack, mode) as session_of:
             for name, make in fronts.items():

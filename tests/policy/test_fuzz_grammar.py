@@ -36,8 +36,9 @@ from privsql.policy.limits import Limits
 from privsql.policy.personal import PersonalGroup
 from tests.oracle.generator import generate
 from tests.oracle.tables import COLUMNS, dimensions, raw_rows, spec
+from tests.sizes import sized
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "7"))  # of CPU, for each of the two
+SECONDS = float(os.environ.get("FUZZ_SECONDS", sized("3", "120")))  # of CPU, for each of the two
 SEED = int(os.environ.get("FUZZ_SEED", "5"))
 ROWS, LEAST = 500, 5
 GROUPING = tuple(c.name for c in COLUMNS if not c.sensitive and c.key)

@@ -12,7 +12,7 @@ below sqrt(1 - 0.9).  Measures tell rows of one public tuple apart; the check kn
 a tuple on average only, so there the bound is for every other table and a wider one.  A group with
 more than .9 of all rows is taken to be known, and its rows are given to the attack.
 
-SOUNDNESS=200 asks that many tables instead of a few.
+SOUNDNESS=200 asks that many tables; `make soak` asks forty.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from privsql.fronts.gate import Served
 from privsql.fronts.session import Session
 from privsql.policy.history import History
 from privsql.policy.personal import PersonalGroup
+from tests.sizes import sized
 
 Floats = NDArray[np.float64]
 
-TABLES = int(os.environ.get("SOUNDNESS", "6"))
+TABLES = int(os.environ.get("SOUNDNESS", sized("4", "40")))
 LIMIT = 0.9
 SLACK = 1e-6
 WIDER = 0.97  # where conditions or weights use a measure

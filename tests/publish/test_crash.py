@@ -186,8 +186,16 @@ except Error as problem:
 """
 
 
-@pytest.mark.parametrize("room", [0, 1 << 10, 1 << 14, 1 << 16, 1 << 18])
-@pytest.mark.parametrize("old", [True, False], ids=["old", "none"])
+SMALLER = [(1 << 10, True), (1 << 16, True), (0, False), (1 << 10, False), (1 << 18, False)]
+
+
+@pytest.mark.parametrize(
+    ("room", "old"),
+    [
+        *((0, True), (1 << 14, True), (1 << 18, True), (1 << 14, False), (1 << 16, False)),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in SMALLER),
+    ],
+)
 def test_a_full_disk(place, room, old):
     pq.write_table(clinic(20_000), place / "raw.parquet")
     if old:

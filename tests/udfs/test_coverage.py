@@ -1,4 +1,4 @@
-"""Do 95% intervals hold the truth in 95% of releases?  2,000 seeded releases a case.
+"""Do 95% intervals hold the truth in 95% of releases?  Seeded releases, 2,000 for most cases.
 
 A case is a table given by counts per (public value, original state).  Large tables must
 cover 93-97%; on small or rare ones an interval must cover at least 92% or say that it is
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from tests.sizes import sized
 from tests.strategies import publish_states
 from udfs.intervals import (
     Bounds,
@@ -26,6 +27,8 @@ from udfs.kron import Kron, retention_factor
 from udfs.variance import covariance, effective_rows, variance
 
 RELEASES = 2000
+# Of quantiles, whose intervals take longest.
+QUANTILES, SMALL_QUANTILES = sized((700, 200), (2000, 500))
 Z = critical(0.95)
 
 # A public column: cost of a visit, skewed as costs are.
@@ -81,6 +84,15 @@ def ratio(releases: Releases, kron: Kron, top, bottom, power: int) -> tuple[Boun
         estimate(sums, top, kron), estimate(counts, bottom, kron), parts, rows, Z
     )
     return bounds, releases.truth(top, power) / releases.truth(bottom, 0)
+
+
+def missed(rate: float, releases: int) -> float:
+    """The share of misses that is allowed: a rate, or what chance makes of 5% in so few releases.
+
+    Three standard errors, sqrt(0.05 * 0.95 / R) each; that is less than the rate for R above 475
+    where the rate is 8%.
+    """
+    return max(rate, 0.05 + 3 * float(np.sqrt(0.05 * 0.95 / releases)))
 
 
 def held(bounds: Bounds, truth: float) -> np.ndarray:
@@ -176,11 +188,11 @@ def test_quantile(q):
     m, n, p = 100, 20_000, 0.4
     kron = Kron([retention_factor(p, np.full(m, 1 / m))])
     original = np.floor(n * rng.dirichlet(np.full(m, 2.0)))
-    counts = publish_states(rng, original, kron.dense, RELEASES)
+    counts = publish_states(rng, original, kron.dense, QUANTILES)
     positions, truth = quantile(kron, original, counts, q)
     covered = (positions.low <= truth) & (truth <= positions.high)
     # On a grid the interval is rounded outwards, so it may hold more than it promises.
-    assert covered.mean() >= 0.93
+    assert 1 - covered.mean() <= missed(0.07, QUANTILES)
     assert positions.reliable.all()
     assert np.median(positions.high - positions.low) < 12
 
@@ -215,9 +227,10 @@ def check_honest(bounds, truth: float) -> None:
     luck, and only the first figure means something.
     """
     covered, trusted = held(bounds, truth), bounds.reliable
-    assert (trusted & ~covered).mean() <= 0.08
+    allowed = missed(0.08, len(covered))
+    assert (trusted & ~covered).mean() <= allowed
     if trusted.mean() >= 0.5:
-        assert covered[trusted].mean() >= 0.92
+        assert 1 - covered[trusted].mean() <= allowed
 
 
 @pytest.mark.parametrize("n", [10, 50, 300, 3000])
@@ -347,6 +360,6 @@ def test_quantiles_cover_or_say_that_they_may_not(n, m, p):
     for masses in (np.full(m, 1 / m), skewed / skewed.sum()):
         kron = Kron([retention_factor(p, masses)])
         original = rng.multinomial(n, rng.dirichlet(np.ones(m)))
-        counts = publish_states(rng, original, kron.dense, 500)
+        counts = publish_states(rng, original, kron.dense, SMALL_QUANTILES)
         for q in (0.1, 0.5, 0.99):
             check_honest(*quantile(kron, original, counts, q))

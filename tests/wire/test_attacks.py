@@ -140,7 +140,14 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield made
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+# Each is made on sessions elsewhere; here every second one, and all of them in `make soak`.
+HERE = [
+    attack if number % 2 == 0 else pytest.param(attack, marks=pytest.mark.soak)
+    for number, attack in enumerate(ATTACKS)
+]
+
+
+@pytest.mark.parametrize("attack", HERE, ids=lambda attack: attack.name)
 def test_attack(attacked: Running, attack: Attack) -> None:
     """Users without a past where one would tell; the others share one, as elsewhere."""
     way = Wire(attacked)

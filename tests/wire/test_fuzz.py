@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.sizes import sized
 from tests.wire.alone import Alone, alone, message, reset, startup
 from tests.wire.conftest import text
 
-CASES = int(os.environ.get("WIRE_FUZZ", "1200"))
+CASES = int(os.environ.get("WIRE_FUZZ", sized("400", "20000")))
 # What a run may add to a server that is warm: caches of texts are bounded, at 512 of each kind.
 GROWTH = 60  # MB
 HALF_OPEN = 40
