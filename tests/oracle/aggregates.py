@@ -36,7 +36,7 @@ class Aggregates:
     def any(self) -> Aggregate:
         rng = self.rng
         makers = [self.count] * 3 + [self.total] * 4 + [self.spread] * 2 + [self.together]
-        makers += [self.arithmetic] * 3
+        makers += [self.arithmetic] * 3 + [self.tally] * 2 + [self.shared]
         if self.exact:
             makers += [self.passed_through] * 3
         else:
@@ -78,6 +78,59 @@ class Aggregates:
         if word == "SUM" and self.rng.random() < 0.1:
             made = node("aggregate", "COALESCE(", made, ", 0)", feature="coalesce of a sum")
         return Aggregate(made, "sum", bound)
+
+    def tally(self) -> Aggregate:
+        """A condition inside a value: counts and averages as people write them."""
+        value = self.expressions.indicator()
+        word = self.rng.choice(("SUM", "SUM", "AVG"))
+        bound = node("number", "SUM(ABS(" if word == "SUM" else "MAX(ABS(", value, "))")
+        what = "sum of a condition" if word == "SUM" else "avg of a condition"
+        made = node("aggregate", f"{word}(", value, ")", self._filter(), feature=what)
+        return Aggregate(made, "sum", bound)
+
+    def shared(self) -> Aggregate:
+        """``SUM(CASE ...) / COUNT(*)``, with or without care for no rows."""
+        value = self.expressions.indicator()
+        bound = node("number", "100 * MAX(ABS(", value, "))")
+        before, after = self.rng.choice(
+            (
+                ("SUM(", ") / COUNT(*)"),
+                ("SUM(", ") * 1.0 / NULLIF(COUNT(*), 0)"),
+                ("100.0 * SUM(", ") / COUNT(*)"),
+                ("100 * AVG(", ")"),
+            )
+        )
+        made = node("aggregate", before, value, after, feature="share by a sum")
+        return Aggregate(made, "sum", bound)
+
+    def several(self) -> list[Aggregate]:
+        """Two aggregates, each over a sensitive column of its own."""
+        kept = [c for c in self.expressions.columns if c.sensitive]
+        if len(kept) < 2:
+            return []
+        found = []
+        for column in self.rng.sample(kept, 2):
+            alone = Aggregates(
+                self.rng,
+                Expressions(self.rng, [column], self.expressions.parameters),
+                exact=False,
+            )
+            found.append(self.rng.choice((alone.tally, alone.total, alone.count))())
+        return found
+
+    def beside(self) -> list[Aggregate]:
+        """The same or another condition, in FILTER and in CASE."""
+        rng = self.rng
+        tested = self.expressions.condition(1)
+        other = tested if rng.random() < 0.5 else self.expressions.condition(1)
+        counted = node("aggregate", "COUNT(*) FILTER (WHERE ", tested, ")", feature="filter")
+        value = self.expressions.indicator(other)
+        word = rng.choice(("SUM", "AVG"))
+        bound = node("number", "SUM(ABS(", value, "))")
+        total = node("aggregate", f"{word}(", value, ")")
+        found = [Aggregate(counted), Aggregate(total, "sum", bound)]
+        rng.shuffle(found)
+        return found
 
     def spread(self) -> Aggregate:
         value = self._value()

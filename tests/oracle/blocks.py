@@ -18,6 +18,7 @@ from tests.oracle.sources import Source
 from tests.oracle.tables import COLUMNS, Column
 
 MARKER = "rows_n"
+BESIDE = ("aggregates of several columns", "filter beside case")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Blocks:
             context.append(where)
         exact = not any(c.sensitive for c in source.columns) and not any(map(touches, context))
         aggregates = Aggregates(rng, expressions, exact)
-        made = [aggregates.any() for _ in range(wish.values)]
+        made, together = self._made(aggregates, wish)
         shown = [
             self._item(key, name, Output(name, key=True, measure="any"), context)
             for key, name in keys
@@ -87,7 +88,7 @@ class Blocks:
                 node("aggregate", "COUNT(*)"), MARKER, Output(MARKER, marker=True), context
             )
             shown.append(replace(marker, needed=True))
-        listed = items("top" if wish.top else "items", shown)
+        listed = replace(items("top" if wish.top else "items", shown), feature=together)
         checks = [self._unique(source, keys, condition, each) for each in made if each.unique]
         if risky and wish.empty == "complete":
             checks.append(self._complete(source, keys, where))
@@ -99,6 +100,18 @@ class Blocks:
         complete = risky and wish.empty == "complete"
         told = not hidden_key and not wish.sets
         return Block(at, tuple(keys), tuple(shown), source.with_, told, complete)
+
+    def _made(self, aggregates: Aggregates, wish: Wish) -> tuple[list[Aggregate], str]:
+        """The aggregates of a SELECT, and the feature of those that belong together."""
+        what = self.rng.choice(BESIDE) if wish.values > 1 and self.rng.random() < 0.3 else ""
+        made: list[Aggregate] = []
+        if what == "aggregates of several columns":
+            made = aggregates.several()
+        elif what:
+            made = aggregates.beside()
+        if made:
+            return made, what
+        return [aggregates.any() for _ in range(wish.values)], ""
 
     # --- parts -------------------------------------------------------------------------
 

@@ -130,6 +130,8 @@ def _matched(
         if not candidates:
             return Difference("rows", f"no row for {row}")
         reasons = []
+        # NULL stands for a variance of 0 only where there is no 0: like with like first.
+        candidates.sort(key=lambda other: _nulls(other) != _nulls(row))
         for place, other in enumerate(candidates):
             wrong = _row(items, row, other, scale)
             if wrong is None:
@@ -139,6 +141,10 @@ def _matched(
         else:
             return Difference(reasons[0].kind, f"{reasons[0].text} in {row}")
     return None
+
+
+def _nulls(row: Row) -> tuple[bool, ...]:
+    return tuple(value is None for value in row)
 
 
 def _row(items: Sequence[Node], expected: Row, found: Row, scale: Scale) -> Difference | None:

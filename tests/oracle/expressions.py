@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.oracle.nodes import Node, features, items, literal, node
 from tests.oracle.tables import Column
 
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
+NUMERIC = ("int", "double", "decimal")
 PATTERNS = ("%u%", "f%", "_i%", "%e", "none", "%", "b_r", "%\\%%")
 
 
@@ -191,8 +192,17 @@ class Expressions:
                 ("(", " / 2 >= ", 15.5),
                 ("(greatest(", ", 30) = ", 30),
                 ("(sqrt(abs(", ")) > ", 5.5),
+                ("(sign(", " - 30) = ", 1),
+                ("(sign(30 - ", ") >= ", 0),
+                ("(least(", ", 30) < ", 25),
+                ("(least(abs(", "), 3) <> ", 3),
+                ("(greatest(", ", 25) - 25 > ", 5),
             )
         )
+        for word in ("sign", "least", "greatest"):
+            if turn[0].startswith(f"({word}("):
+                made = node("bool", turn[0], at, turn[1], self.literal(turn[2]), ")")
+                return replace(made, feature=f"{word} in a condition")
         return node("bool", turn[0], at, turn[1], self.literal(turn[2]), ")", feature="arithmetic")
 
     # --- numbers ---------------------------------------------------------------------
@@ -200,16 +210,18 @@ class Expressions:
     def number(self, depth: int = 1) -> Node:
         """A number of a row: a column, arithmetic, or a CASE."""
         rng = self.rng
-        numeric = [c for c in self.columns if c.type in ("int", "double", "decimal")]
-        if not numeric:
-            return node(
-                "number", "CASE WHEN ", self.atom(), " THEN 1 ELSE 0 END", feature="case value"
-            )
+        numeric = [c for c in self.columns if c.type in NUMERIC]
+        if not numeric or rng.random() < 0.12:
+            return rng.choice((self.indicator, self.steps))()
         column = refer(rng.choice(numeric))
         if depth == 0 or rng.random() < 0.45:
             return column
         other = self.number(depth - 1)
-        shape = rng.choice(("product", "sum", "scaled", "case", "case null", "square", "coalesce"))
+        shape = rng.choice(
+            ("product", "sum", "scaled", "case", "case null", "square", "coalesce", "bent", "bent")
+        )
+        if shape == "bent":
+            return self.bent(column)
         if shape == "product":
             return node("number", "(", column, " * ", other, ")", feature="product")
         if shape == "sum":
@@ -225,6 +237,61 @@ class Expressions:
         otherwise = " ELSE 0 END" if shape == "case" else " END"
         return node("number", "CASE WHEN ", self.condition(1), " THEN ", column, otherwise,
                     feature="case value")  # fmt: skip
+
+    def indicator(self, tested: Node | None = None) -> Node:
+        """A condition as a number: CASE, IF, or a cast."""
+        tested = tested or self.condition(1)
+        before, after, what = self.rng.choice(
+            (
+                ("CASE WHEN ", " THEN 1 ELSE 0 END", "case of 0 and 1"),
+                ("CASE WHEN ", " THEN 0 ELSE 1 END", "case of 0 and 1"),
+                ("CASE WHEN ", " THEN 1 END", "case without else"),
+                ("CASE WHEN ", " THEN 1.0 ELSE 0 END", "case of decimals"),
+                ("CASE WHEN ", " THEN 1.0 ELSE 0.0 END", "case of decimals"),
+                ("CASE WHEN ", " THEN 100 ELSE 0 END", "case of numbers"),
+                ("CASE WHEN ", " THEN 1 ELSE -1 END", "case of numbers"),
+                ("(", ")::INT", "condition cast"),
+                ("CAST(", " AS DOUBLE)", "condition cast"),
+                ("CAST(", " AS INTEGER)", "condition cast"),
+                ("IF(", ", 1, 0)", "if value"),
+                ("IF(", ", 100, 1)", "if value"),
+            )
+        )
+        return node("number", before, tested, after, feature=what)
+
+    def steps(self) -> Node:
+        """A CASE of several conditions, or of several values of one column."""
+        rng = self.rng
+        otherwise = rng.choice((" ELSE 0 END", " ELSE 10 END", " END", " ELSE NULL END"))
+        count = rng.randint(2, 3)
+        numbers = rng.sample(("1", "2", "0.5", "100", "0", "-3"), count)
+        if rng.random() < 0.4:
+            column = rng.choice([c for c in self.columns if c.type != "bool"] or list(self.columns))
+            values = rng.sample(column.samples, min(count, len(column.samples)))
+            parts: list[str | Node] = ["CASE ", refer(column)]
+            for value, number in zip(values, numbers, strict=False):
+                parts += [" WHEN ", self.literal(value), f" THEN {number}"]
+            return node("number", *parts, otherwise, feature="case of a column")
+        parts = ["CASE"]
+        for number in numbers:
+            parts += [" WHEN ", self.condition(1), f" THEN {number}"]
+        return node("number", *parts, otherwise, feature="case of several conditions")
+
+    def bent(self, at: Node) -> Node:
+        """SIGN, ABS, LEAST or GREATEST of a number."""
+        word, before, after = self.rng.choice(
+            (
+                ("sign", "sign(", " - 30)"),
+                ("sign", "sign(", ")"),
+                ("abs", "abs(", " - 33)"),
+                ("abs", "abs(", ")"),
+                ("least", "least(", ", 30)"),
+                ("least", "least(40, ", ")"),
+                ("greatest", "greatest(", ", 25)"),
+                ("greatest", "greatest(", ", 0, 33)"),
+            )
+        )
+        return node("number", before, at, after, feature=f"{word} value")
 
     # --- keys ------------------------------------------------------------------------
 

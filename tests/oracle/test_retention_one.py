@@ -50,7 +50,11 @@ computed column, renamed column, cte, cte that filters, outer query over a cte, 
 sub-select, aggregate of aggregates, group above, where above, window above, union, union all,
 join using, left join on a public column, left join on a sensitive column, inner join on a public
 column, inner join on a sensitive column, ctes joined, share of a total, difference of scalars,
-parameters ?, parameters $1, parameters $name, comment
+parameters ?, parameters $1, parameters $name, comment, case of 0 and 1, case without else, case of
+decimals, case of numbers, case of several conditions, case of a column, condition cast, if value,
+sign value, abs value, least value, greatest value, sign in a condition, least in a condition,
+greatest in a condition, sum of a condition, avg of a condition, share by a sum, aggregates of
+several columns, filter beside case
 """
 
 
@@ -195,6 +199,7 @@ TOTAL, MARK = Output("s", measure="sum"), Output("rows_n", marker=True)
         (asked(TOTAL, scale=1e5), [(1.0,)], [(1.0005,)], "values"),
         (asked(Output("v", measure="root"), scale=1.0), [(0.0,)], [(None,)], ""),
         (asked(Output("v", measure="root"), scale=1.0), [(0.1,)], [(None,)], "values"),
+        (asked(Output("v", measure="root"), scale=1.0), [(0.0,), (None,)], [(None,), (0.0,)], ""),
         (asked(Output("v", measure="corr")), [(float("nan"),)], [(None,)], ""),
         (asked(KEY, COUNT), [("a", 1), ("b", 2)], [("b", 2.0), ("a", 1.0)], ""),
         (asked(KEY, COUNT), [("a", 1), ("b", 2)], [("b", 1.0), ("a", 2.0)], "values"),
