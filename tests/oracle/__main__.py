@@ -1,7 +1,8 @@
 """More of the oracles, on demand.
 
 At retention 1, against DuckDB: ``python -m tests.oracle --count 20000 --seed 7``.
-Below it, for answers that are sound in themselves: ``python -m tests.oracle --noisy``.
+Below it, for answers that are sound in themselves: ``python -m tests.oracle --noisy``, and for
+relations between answers: ``python -m tests.oracle --relations --count 200 --form weights``.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.oracle import perturbed
+from tests.oracle.relations import FORMS, RELATIONS, Reader, tried
 from tests.oracle.running import Summary, asked_always, published, run
 from tests.oracle.sessions import Answers, Layer, StandIn, session_class
 from tests.oracle.sound import both, unsound
@@ -26,6 +30,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7, help="of tables and queries")
     parser.add_argument("--shrink", type=int, default=10, help="failures to cut down")
     parser.add_argument("--noisy", action="store_true", help="releases with retention below 1")
+    parser.add_argument("--relations", action="store_true", help="between answers below 1")
+    parser.add_argument("--form", choices=FORMS, help="of scans, for --relations")
     parser.add_argument("--rows", type=int, default=perturbed.ROWS, help="of a noisy release")
     parser.add_argument(
         "--variants", nargs="+", choices=(*VARIANTS, *perturbed.VARIANTS), help="of releases"
@@ -36,6 +42,8 @@ def main() -> int:
     if given.stand_in is None and session_class() is None:
         print("privsql.fronts.session does not exist yet; try --stand-in ''", file=sys.stderr)
         return 2
+    if given.relations:
+        return related(given)
     with tempfile.TemporaryDirectory() as folder:
         summary = noisy(given, Path(folder)) if given.noisy else exact(given, Path(folder))
     print(summary)
@@ -61,6 +69,26 @@ def noisy(given: argparse.Namespace, folder: Path) -> Summary:
         both(worlds), given.count, given.seed,
         shrunk=given.shrink, judge=unsound, leave=asked_always,
     )  # fmt: skip
+
+
+def related(given: argparse.Namespace) -> int:
+    """Each relation in ``count`` settings, in turn on every perturbed release."""
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = enumerate(given.variants or perturbed.VARIANTS)
+        worlds = [
+            perturbed.perturbed_world(Path(folder), name, given.seed + i, given.rows)
+            for i, name in chosen
+        ]
+        readers = [Reader(partial(_opened, each), given.form) for each in worlds]
+        found = tried(readers, list(RELATIONS), given.count, given.seed)
+    print(found)
+    for each in found.broken if given.all else found.broken[: given.shrink]:
+        print(f"\n{each}")
+    return 1 if found.broken else 0
+
+
+def _opened(at: World) -> Any:
+    return session_class()(at.release, tables=at.tables)
 
 
 if __name__ == "__main__":
