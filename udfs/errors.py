@@ -1,9 +1,17 @@
-"""The one error that a kernel raises for a wrong call."""
+"""The errors that a kernel raises: for a wrong call, and for numbers that no call can use."""
 
 
 class KernelError(ValueError):
     """A kernel was called with arrays that do not fit together or mean nothing.
 
-    The text is written for a person: DuckDB shows it as it is.  It never holds a value
-    of the data, only names, shapes and parameters.
+    Whoever wrote the call made the mistake: seen from a statement it is a bug of ours.  The text
+    is written for a person and never holds a value of the data, only names, shapes and parameters.
+    """
+
+
+class InputError(KernelError):
+    """A kernel was called rightly with numbers that it cannot use.
+
+    A statement can bring them: an expression that is infinite in some row, or columns whose
+    published values say nothing of the original ones.
     """

@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from udfs.errors import KernelError
+from udfs.errors import InputError, KernelError
 
 Array = NDArray[np.float64]
 
@@ -92,7 +92,7 @@ class Kron:
     def inverse(self) -> Kron:
         """``A^-1 = A_1^-1 (x) ... (x) A_k^-1``, with a refusal where that is hopeless."""
         if not self.condition < HOPELESS_CONDITION:
-            raise KernelError(
+            raise InputError(
                 f"the transition matrix cannot be inverted: its condition number is"
                 f" {self.condition:.3g}, over {HOPELESS_CONDITION:.0e}"
             )
@@ -151,26 +151,28 @@ def transition(factors: Iterable[ArrayLike]) -> Kron:
     """Transition matrix between states, one factor a column.
 
     Each factor must be row-stochastic, ``A_r[i, j] = P(published j | original i)``,
-    and invertible; anything else is refused here, before a number comes out of it.
+    and invertible; anything else is refused here, before a number comes out of it.  Entries that
+    rounding put outside of [0, 1] are put back.
 
     >>> transition([[[0.75, 0.25], [0.25, 0.75]]]).rows([40, 60])
     array([45., 55.])
     >>> transition([[[0.5, 0.5], [0.5, 0.5]]])
     Traceback (most recent call last):
         ...
-    udfs.errors.KernelError: factor 1 is singular: published values say nothing of original ones
+    udfs.errors.InputError: factor 1 is singular: published values say nothing of original ones
     """
     kron = factors if isinstance(factors, Kron) else Kron(factors)
+    outside = any((factor < 0).any() or (factor > 1).any() for factor in kron.factors)
     for position, factor in enumerate(kron.factors, start=1):
-        if (factor < 0).any() or (factor > 1 + ROW_SUM_TOLERANCE).any():
+        if (factor < -ROW_SUM_TOLERANCE).any() or (factor > 1 + ROW_SUM_TOLERANCE).any():
             raise KernelError(f"factor {position} has an entry outside [0, 1]")
         if np.abs(factor.sum(axis=1) - 1).max() > ROW_SUM_TOLERANCE:
             raise KernelError(f"factor {position} has a row that does not sum to one")
         if not Kron([factor]).condition < HOPELESS_CONDITION:
-            raise KernelError(
+            raise InputError(
                 f"factor {position} is singular: published values say nothing of original ones"
             )
-    return kron
+    return Kron(np.clip(factor, 0.0, 1.0) for factor in kron.factors) if outside else kron
 
 
 def retention_factor(retention: float, masses: ArrayLike) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from udfs.errors import KernelError
+from udfs.errors import InputError, KernelError
 from udfs.kron import Array, Kron, transition
 
 Column: TypeAlias = "pa.ChunkedArray[Any]"
@@ -218,7 +218,7 @@ def nullable(values: Array) -> Arrow:
 
 def _finite(values: Array, name: str) -> Array:
     if not np.isfinite(values).all():
-        raise KernelError(f"{name} must be finite numbers")
+        raise InputError(f"{name} must be finite numbers")
     return values
 
 

@@ -3,7 +3,8 @@
 What DuckDB says at run time quotes the values it stumbled over (``Could not convert string
 '...'``), and rows of a release are not to be told by way of errors.  So its text passes
 only where it is about the statement (parser, binder and catalog, first line), or is one of
-our own kernels', which quote nothing.  Everything else gets the reason of its kind.
+our own kernels', which quote nothing: numbers that a kernel cannot use are the statement's
+mistake, a call that it refuses is ours.  Everything else gets the reason of its kind.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class OutOfMemoryError(OperationalError):
     sqlstate = "53200"
 
 
-KERNEL = "KernelError: "
+# What our own kernels raise (``udfs.errors``), as DuckDB quotes it.
+KERNEL, INPUT = "KernelError: ", "InputError: "
 
 # About the statement and nothing else; the first line says it, the rest guesses at names.
 _TOLD = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
@@ -130,8 +132,14 @@ def translated(problem: Exception) -> Error:
     if isinstance(problem, Error):
         return problem
     text = str(problem)
+    if isinstance(problem, duckdb.InvalidInputException) and INPUT in text:
+        return DataError(text.split(INPUT, 1)[1].splitlines()[0])
     if isinstance(problem, duckdb.InvalidInputException) and KERNEL in text:
-        return DataError(text.split(KERNEL, 1)[1].splitlines()[0])
+        # No statement of a user's makes such a call: we did.
+        return InternalError(
+            f"the reconstruction failed: {text.split(KERNEL, 1)[1].splitlines()[0]}",
+            hint="please report the statement as a bug",
+        )
     if isinstance(problem, _TOLD) and "Max expression depth" in text:
         return TooLargeError(
             "the query nests too deeply, or chains too many operators",

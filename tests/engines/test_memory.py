@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from privsql.engines import Memory
-from privsql.errors import DataError, Error, InterfaceError, ProgrammingError
+from privsql.errors import DataError, Error, InterfaceError, InternalError, ProgrammingError
 
 HALF = "[[[0.75, 0.25], [0.25, 0.75]]]"
 TABLE = pa.table({"job": ["eng", "law"], "y": [[45.0, 55.0], [30.0, 70.0]]})
@@ -87,12 +87,36 @@ def test_columns_of_one_name_stay_two(memory):
     assert rows.column(1)[0].as_py() == 2
 
 
-def test_a_kernels_refusal_is_told_in_its_words(memory):
+def test_numbers_that_a_kernel_cannot_use_are_told_in_its_words(memory):
     with pytest.raises(DataError) as caught:
         memory.run("SELECT privsql_invert([1, 2], [[[0.5, 0.5], [0.5, 0.5]]])")
     assert caught.value.reason == (
         "factor 1 is singular: published values say nothing of original ones"
     )
+    with pytest.raises(DataError, match="counts must be finite numbers"):
+        memory.run("SELECT privsql_invert([1, 'inf'::DOUBLE], [[[0.75, 0.25], [0.25, 0.75]]])")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "privsql_invert([1, 2], [[[1.5, -0.5], [0.0, 1.0]]])",
+        "privsql_invert([1, 2, 3], [[[0.75, 0.25], [0.25, 0.75]]])",
+        "privsql_score_interval(7, 5, [[[0.75, 0.25], [0.25, 0.75]]], 1.96)",
+    ],
+)
+def test_a_call_that_a_kernel_refuses_is_a_bug_of_ours_and_nobodys_mistake(memory, call):
+    with pytest.raises(InternalError) as caught:
+        memory.run(f"SELECT {call}")
+    assert caught.value.reason.startswith("the reconstruction failed: ")
+    assert "report" in str(caught.value.hint)
+
+
+def test_rounding_in_a_channel_is_nobodys_mistake(memory):
+    """Masses that add up to a little more than 1 make a chance of a little less than 0."""
+    little = "[[[1.0000000000000002, -2.2e-16], [0.25, 0.75]]]"
+    found = memory.run(f"SELECT privsql_invert([10, 20], {little})").column(0).to_pylist()
+    assert found[0] == pytest.approx([10 - 20 / 3, 80 / 3])
 
 
 @pytest.mark.parametrize(

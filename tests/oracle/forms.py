@@ -58,28 +58,32 @@ def _conditions(rng: random.Random, names: Sequence[str]) -> list[str]:
     return [rng.choice(SENSITIVE[name]) for name in names]
 
 
-def question(rng: random.Random) -> str:
-    """One SELECT of a person: few columns, few conditions."""
+def question(rng: random.Random, *, there: bool = False) -> str:
+    """One SELECT of a person: few columns, few conditions; ``there`` leaves out empty groups."""
     names = rng.sample(list(SENSITIVE), rng.choice((1, 1, 2, 2, 3)))
     tests = _conditions(rng, names)
     where = _conditions(rng, rng.sample(names, rng.choice((0, 0, 1))))
     if rng.random() < 0.3:
         where.append(rng.choice(PUBLIC))
-    plain = rng.random() < 0.65  # conditions alone, which can be counted
+    # Counts alone, which every form can answer; conditions, which can be counted; and values.
+    style = rng.choices(("counts", "conditions", "values"), (6, 2, 2))[0]
     items = []
     for i in range(rng.choice((1, 1, 2, 2, 3))):
         p = rng.choice(tests)
         if len(tests) > 1 and rng.random() < 0.4:
             p = " AND ".join(rng.sample(tests, 2))
-        if not plain and rng.random() < 0.3:
+        if style == "values" and rng.random() < 0.3:
             p = f"{p} AND {rng.choice(PUBLIC)}"
         shapes = [
+            f"COUNT(*) FILTER (WHERE {p})", f"COUNT(CASE WHEN {p} THEN 1 END)", "COUNT(*)",
+            f"COUNT(*) FILTER (WHERE {p}) * 1.0 / COUNT(*)",
+        ] if style == "counts" else [
             f"COUNT(*) FILTER (WHERE {p})", f"COUNT_IF({p})", f"COUNT(CASE WHEN {p} THEN 1 END)",
             f"SUM(CASE WHEN {p} THEN 1 ELSE 0 END)", f"SUM(IF({p}, 1, 0))", f"SUM(({p})::INT)",
             f"AVG(({p})::INT)", f"AVG(CASE WHEN {p} THEN 1.0 ELSE 0 END)", "COUNT(*)",
             f"COUNT(*) FILTER (WHERE {p}) * 1.0 / COUNT(*)", f"SUM(CASE WHEN {p} THEN 1 END)",
         ]  # fmt: skip
-        if not plain:
+        if style == "values":
             v = rng.choice(VALUES)
             shapes += [
                 f"SUM({v})", f"AVG({v})", f"SUM({v}) FILTER (WHERE {p})", f"COUNT({v})",
@@ -92,7 +96,9 @@ def question(rng: random.Random) -> str:
     key = rng.choice(KEYS)
     head = f"SELECT {key} AS k, " if grouped else "SELECT "
     tail = f" WHERE {' AND '.join(f'({p})' for p in where)}" if where else ""
-    tail += " GROUP BY 1 ORDER BY 1" if grouped else ""
+    tail += " GROUP BY 1" if grouped else ""
+    tail += " HAVING COUNT(*) > 0" if grouped and there else ""
+    tail += " ORDER BY 1" if grouped else ""
     return head + ", ".join(items) + " FROM visits" + tail
 
 
@@ -100,7 +106,7 @@ def weighted_question(rng: random.Random) -> tuple[str, str]:
     """A question, and the same of published rows that carry weights, for DuckDB."""
     p = " AND ".join(_conditions(rng, rng.sample(list(SENSITIVE), rng.choice((1, 1, 2)))))
     where = rng.choice(("", "", f" WHERE {rng.choice(PUBLIC)}"))
-    v, w = rng.choice(VALUES), "privsql_weight"
+    v, w = f"({rng.choice(VALUES)})", "privsql_weight"
     pairs = (
         ("COUNT(*)", f"COALESCE(SUM({w}), 0)"),
         (f"COUNT(*) FILTER (WHERE {p})", f"COALESCE(SUM({w}) FILTER (WHERE {p}), 0)"),
