@@ -23,6 +23,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -42,6 +43,7 @@ FORMS = ("states", "conjunctions", "counts", "weights")  # of Session.form; None
 # An aggregate's interval and reliability still depend on what stands beside it: "estimates" there.
 ALIKE = {"beside": "estimates", "wrapping": "bars", "renaming": "bars", "reordering": "bars"}
 
+NUMBERS = (int, float, Decimal)
 Key = tuple[Any, ...]
 
 
@@ -139,13 +141,13 @@ class Broken:
 
 def close(one: Any, two: Any, scale: float) -> bool:
     """Whether two figures are the same up to rounding."""
-    if isinstance(one, int | float) and isinstance(two, int | float):
-        return bool(abs(one - two) <= CLOSE * scale) or one == two
+    if isinstance(one, NUMBERS) and isinstance(two, NUMBERS):
+        return abs(float(one) - float(two)) <= CLOSE * scale or one == two
     return bool(one == two)
 
 
 def _size(*cells: Cell) -> float:
-    found = [abs(x) for c in cells for x in (c.value, c.stderr) if isinstance(x, int | float)]
+    found = [abs(float(x)) for c in cells for x in (c.value, c.stderr) if isinstance(x, NUMBERS)]
     return max(found, default=0.0)
 
 

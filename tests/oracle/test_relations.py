@@ -10,6 +10,7 @@ import random
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
@@ -183,6 +184,7 @@ def judged(one: list[Cell], two: list[Cell], *, same: bool, alike: str = "bars")
         ([Cell(5.0)], [Cell(5.0), Cell(0.0)], True, "rows"),
         ([Cell(5.0), Cell(1.0)], [Cell(6.0)], False, ""),
         ([Cell(5.0), Cell(1.1)], [Cell(6.0)], False, "estimates"),
+        ([Cell(Decimal("0.1")), Cell(Decimal("0.2"))], [Cell(Decimal("0.3"))], False, ""),
     ],
 )
 def test_rules_of_comparison(one: list[Cell], two: list[Cell], same: bool, kind: str) -> None:

@@ -1,0 +1,1 @@
+"""Mutation testing: small changes of the code that must not go unnoticed."""

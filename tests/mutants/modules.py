@@ -1,0 +1,67 @@
+"""Which modules are changed, and whose tests they have to get through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SQL = (
+    "factored", "weighing", "moments", "effective", "scan", "conjunctions", "states", "sums",
+    "spreads", "kernels", "reconstruct", "estimates", "pieces", "aggregates", "block", "plan",
+    "quantiles", "grids", "bars", "calculus", "totals", "outer", "writing", "form", "forms",
+)  # fmt: skip
+CHANNELS = ("cells", "mechanisms", "matrices", "channel", "logic", "intervals")
+
+# Changes that are given: module, what stands there (once), what is put in its place.  Undoing a
+# fix belongs here.
+NAMED: tuple[tuple[str, str, str], ...] = ()
+
+KERNELS = tuple(
+    f"tests/udfs/test_{name}.py"
+    for name in ("variance", "kron", "intervals", "mle", "iterate", "quantile")
+)
+ALWAYS = ("tests/sql/test_golden.py",)
+OWN = {
+    "weighing": ("moments", "effective"),
+    "factored": ("moments", "effective"),
+    "moments": ("moments", "effective"),
+    "effective": ("effective",),
+    "conjunctions": ("conjunctions",),
+    "quantiles": ("quantiles",),
+    "grids": ("quantiles",),
+    "totals": ("totals",),
+    "sums": ("totals",),
+    "scan": ("compacted",),
+    "states": ("conjunctions",),
+}
+BESIDES = ("estimates", "finite")
+
+
+def modules() -> dict[str, Path]:
+    """Dotted names and files of all that plans, scans and reconstructs."""
+    paths = [ROOT / "privsql" / "sql" / f"{name}.py" for name in SQL]
+    paths += [ROOT / "privsql" / "channels" / f"{name}.py" for name in CHANNELS]
+    paths += sorted((ROOT / "udfs").glob("*.py"))
+    found = [path for path in paths if path.exists() and path.name not in ("__init__.py",)]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in found}
+
+
+def tests_of(module: str) -> tuple[str, ...]:
+    """The tests of a module's package, the nearest first; only those that exist."""
+    package, name = module.rsplit(".", 1)
+    if package == "udfs":
+        wanted: tuple[str, ...] = ("tests/test_worked_numbers.py",)
+    elif package == "privsql.channels":
+        wanted = ("tests/channels/test_cells.py", "tests/channels/test_channel.py")
+        wanted += ("tests/test_worked_numbers.py",)
+    else:
+        own = (*OWN.get(name, ()), *BESIDES)
+        wanted = tuple(f"tests/sql/test_{each}.py" for each in own) + ALWAYS
+    return tuple(file for file in wanted if (ROOT / file).exists())
+
+
+def kernels_of(module: str) -> tuple[str, ...]:
+    """The kernels' tests, the module's own first."""
+    own = f"tests/udfs/test_{module.rsplit('.', 1)[1]}.py"
+    return tuple(sorted(KERNELS, key=lambda file: file != own))
