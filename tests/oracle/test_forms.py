@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -83,11 +84,11 @@ def test_every_form_gives_duckdbs_answer_at_retention_one(
             continue
         tally.asked += 1
         sql, parameters = case.printed()
-        raw = on_raw(world.raw, case)
+        raw, size = on_raw(world.raw, case), partial(scale, world)
         try:
             for form, outcome in by_form(session, sql, parameters):
                 tally.answered[form] += 1
-                wrong = difference(case, raw, read(outcome), lambda query: scale(world, query))
+                wrong = difference(case, raw, read(outcome), size)
                 if wrong is not None:
                     tally.failures.append(f"[{form}] {wrong}\n  {sql} {parameters or ''}")
         except LIMITS:
