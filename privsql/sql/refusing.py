@@ -50,7 +50,8 @@ class Refusing:
                     hint="an answer must not change when it is asked again",
                     place=place_of(each, self._text),
                 )
-            if isinstance(each, exp.Star) and not isinstance(each.parent, exp.Count):
+        for star in outermost(node, lambda n: isinstance(n, exp.Star)):
+            if not isinstance(star.parent, exp.Count):
                 raise Unsupported("a star here", hint="list the columns that you mean")
         for query in outermost(node, lambda n: isinstance(n, exp.Query)):
             self.query(query)

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from privsql.sql.aggregates import Call, read_call
 from privsql.sql.grouping import is_call
-from privsql.sql.rows import Rows, canonical
+from privsql.sql.rows import Rows, canonical, of_groups
 from privsql.sql.tree import Unsupported, bare, column, name_of, place_of, sql
 
 
@@ -39,7 +39,10 @@ class Remainder:
             projected.append(replaced)
         plain.set("expressions", projected)
         if having := select.args.get("having"):
-            node = self._replace(canonical(having.this, self._rows, aliases), at)
+            group = select.args.get("group")
+            every_column = group is not None and bool(group.args.get("all"))
+            node = of_groups(having.this, self._rows, aliases, at, every_column)
+            node = self._replace(node, at)
             plain.set("where", exp.Where(this=node))
         if qualify := select.args.get("qualify"):
             node = self._replace(canonical(qualify.this, self._rows, aliases), at)

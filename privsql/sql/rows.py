@@ -7,13 +7,13 @@ their columns.  Aggregated sub-queries are not rows; the caller meets them elsew
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from privsql.sql.catalog import PUBLISHED, Catalog, UnknownColumn
-from privsql.sql.tree import Unsupported, column, conjuncts, is_aggregate, outermost, sql
+from privsql.sql.tree import Unsupported, bare, column, conjuncts, is_aggregate, outermost, sql
 
 # The clauses of a sub-select that only filters or projects.
 _ROWWISE = {"expressions", "from_", "joins", "where", "with_", "kind", "hint"}
@@ -339,6 +339,11 @@ def _renamed(item: Item, node: exp.Expr) -> Item:
     return Item(item.alias, made)
 
 
+# Whether an unqualified name is the alias rather than the column, and whether it stands within
+# an aggregate.
+First = Callable[[exp.Column, bool], bool]
+
+
 def canonical(
     node: exp.Expr,
     rows: Rows,
@@ -347,37 +352,101 @@ def canonical(
 ) -> exp.Expr:
     """A copy with every column resolved: to the rows', or to an alias of the SELECT list.
 
-    DuckDB prefers the column to the alias everywhere but in ORDER BY.  Sub-queries are left
-    alone: they have names of their own.
+    DuckDB prefers the column to the alias everywhere but in HAVING (:func:`of_groups`) and where
+    a name is all that ORDER BY sorts by, which ``alias_first`` stands for: ``ORDER BY x`` is the
+    alias, ``ORDER BY x + 0`` and ``ORDER BY MAX(x)`` are the column.  Sub-queries are left alone:
+    they have names of their own.
+    """
+    whole = alias_first and isinstance(bare(node), exp.Column)
+    return _resolved(node, rows, aliases, lambda _, __: whole)
+
+
+def of_groups(
+    node: exp.Expr,
+    rows: Rows,
+    aliases: Mapping[str, exp.Expr],
+    keys: Collection[str],
+    every_column: bool,
+) -> exp.Expr:
+    """A copy of a condition of HAVING with every column resolved.
+
+    There DuckDB prefers the column only within aggregates and where the column itself is a key;
+    ``keys`` are their texts.  Under GROUP BY ALL (``every_column``) not even the key is preferred.
+
+        SELECT job, SUM(y) AS x FROM t GROUP BY job HAVING x > 40         x is SUM(y)
+        SELECT job, SUM(y) AS x FROM t GROUP BY job, x HAVING x > 40      x is the column
+        SELECT job, SUM(y) AS x FROM t GROUP BY job HAVING MAX(x) > 40    x is the column
     """
 
-    def resolve(each: exp.Expr, depth: int) -> exp.Expr:
+    def first(each: exp.Column, within: bool) -> bool:
+        if within:
+            return False
+        found = None if every_column else rows.find(each)
+        if found is None or sql(bare(found)) not in keys:
+            return True
+        if sum(sql(other) == sql(found) for _, other in rows.all_columns()) > 1:
+            raise Unsupported(
+                f"{each.name!r} in HAVING, which is an alias and one of several names of a key",
+                hint="write the aggregate itself, or the name of the column with its table",
+            )
+        return False
+
+    made = _resolved(node, rows, aliases, first)
+    if every_column:
+        for each in _outside_aggregates(made):
+            if sql(each) not in keys:
+                # DuckDB would group by the columns of the condition as well.
+                raise Unsupported(
+                    f"HAVING on {each.name!r} under GROUP BY ALL, where it becomes a key as well",
+                    hint="write the keys into GROUP BY",
+                )
+    return made
+
+
+def _resolved(
+    node: exp.Expr, rows: Rows, aliases: Mapping[str, exp.Expr], first: First
+) -> exp.Expr:
+    def resolve(each: exp.Expr, depth: int, within: bool) -> exp.Expr:
         if isinstance(each, exp.Query):
             return each
         if isinstance(each, exp.Column) and not isinstance(each.this, exp.Star):
             alias = None if each.table else aliases.get(each.name.casefold())
             # Within an alias its own name is a column again: SELECT x AS x ... ORDER BY x.
-            first = alias_first and depth == 0 and alias is not None
-            found = None if first else rows.find(each)
+            preferred = depth == 0 and alias is not None and first(each, within)
+            found = None if preferred else rows.find(each)
             if found is None and alias is not None and depth < 8:
-                return exp.Paren(this=resolve(alias.copy(), depth + 1))
+                return exp.Paren(this=resolve(alias.copy(), depth + 1, within))
             if found is None:
                 raise UnknownColumn(f"there is no column {each.sql('duckdb')!r} here")
             if isinstance(found, exp.Column):
                 # Keep where the analyst wrote it, for the caret.
                 found.this.meta.update(each.this.meta)
             return found if isinstance(found, exp.Column) else exp.Paren(this=found)
+        within = within or _aggregates(each)
         for key, value in list(each.args.items()):
             if isinstance(value, exp.Expr):
-                each.set(key, resolve(value, depth))
+                each.set(key, resolve(value, depth, within))
             elif isinstance(value, list):
                 each.set(
                     key,
-                    [resolve(v, depth) if isinstance(v, exp.Expr) else v for v in value],
+                    [resolve(v, depth, within) if isinstance(v, exp.Expr) else v for v in value],
                 )
         return each
 
-    return resolve(node.copy(), 0)
+    return resolve(node.copy(), 0, False)
+
+
+def _aggregates(node: exp.Expr) -> bool:
+    """Whether everything in a node belongs to an aggregate."""
+    return isinstance(node, exp.Filter | exp.WithinGroup) or is_aggregate(node)
+
+
+def _outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:
+    if isinstance(node, exp.Column):
+        yield node
+    elif not _aggregates(node) and not isinstance(node, exp.Query):
+        for child in node.iter_expressions():
+            yield from _outside_aggregates(child)
 
 
 def _is_query(node: exp.Expr) -> bool:

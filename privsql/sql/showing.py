@@ -97,6 +97,8 @@ class Showing(ABC):
     def _subqueries(self, node: exp.Expr) -> None:
         """Compile scalar sub-queries where they stand."""
         for query in list(outermost(node, lambda n: isinstance(n, exp.Query))):
+            if self._is_public_query(query):
+                continue  # it stays as it is, with any star in it
             made = self._bare(self._query(query))
             if query.parent is None:
                 continue

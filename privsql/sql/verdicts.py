@@ -133,6 +133,9 @@ a sensitive column compared with an estimate -> refused unsupported
     SELECT COUNT(*) FROM patients WHERE age > (SELECT AVG(age) FROM patients)
 a public column compared with an answer -> refused unsupported
     SELECT COUNT(*) FROM patients WHERE cost > (SELECT AVG(cost) FROM patients)
+EXISTS, IN over public tables alone -> answered
+    SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND EXISTS (SELECT * FROM jobs WHERE
+    pay > 2)
 EXISTS over a public table, correlated -> refused unsupported
     SELECT COUNT(*) FROM patients WHERE EXISTS (SELECT 1 FROM illness WHERE illness.disease
     = patients.disease)
@@ -181,6 +184,10 @@ ROLLUP, CUBE, GROUPING SETS -> answered
     SELECT job, disease, COUNT(*) FROM patients GROUP BY CUBE (job, disease)
 HAVING on an estimate -> answered: which groups pass is itself uncertain
     SELECT job, COUNT(*) AS n FROM patients WHERE disease = 'flu' GROUP BY job HAVING n > 10
+HAVING on a name that is an alias and a column -> answered: the alias, unless the column is a key
+    SELECT job, AVG(age) AS age FROM patients GROUP BY job HAVING age > 40
+HAVING on a column under GROUP BY ALL -> refused unsupported: it would become a key
+    SELECT age % 2 AS odd, COUNT(*) FROM patients GROUP BY ALL HAVING odd = 1
 HAVING without GROUP BY -> answered
     SELECT COUNT(*) FROM patients WHERE disease = 'flu' HAVING COUNT(*) > 1
 ORDER BY, LIMIT on an estimate -> answered: a notice: the largest is large by chance too
