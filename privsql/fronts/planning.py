@@ -14,6 +14,7 @@ from privsql.errors import Error, Notice, NotSupportedError, ProgrammingError
 from privsql.fronts.settings import Settings
 from privsql.sql.audit_question import audit_question
 from privsql.sql.catalog import Catalog, placed
+from privsql.sql.compared import Constants
 from privsql.sql.compile import Compiler
 from privsql.sql.compiled import Out
 from privsql.sql.listing import ORDER, listing
@@ -109,7 +110,8 @@ class Planning:
             rows = listing(self._catalog, tree, statement.source)
             if rows is not None:
                 return self._listed(rows, parameters, described)
-        compiler = Compiler(self._catalog, statement.source, self._binds(parameters))
+        constants = Constants(parameters, lambda printed: self._memory.run(*printed.both))
+        compiler = Compiler(self._catalog, statement.source, self._binds(parameters), constants)
         try:
             compiled = compiler.compile(tree)
         except NotSupportedError:

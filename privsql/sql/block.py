@@ -68,6 +68,7 @@ class Block:
     aggregates: tuple[Aggregate, ...]
     sensitive: frozenset[str]  # sensitive columns anywhere in it
     joins: dict[str, str]  # alias of a joined table -> the sensitive column it hangs on, or ""
+    conditions: tuple[exp.Expr, ...] = ()  # of WHERE, as they were written
 
     @property
     def estimated(self) -> bool:
@@ -183,6 +184,7 @@ class Builder:
             tuple(made),
             everything,
             self._joins,
+            tuple(where),
         )
         names = tuple(
             p.alias_or_name if isinstance(p, exp.Alias | exp.Column) else ""

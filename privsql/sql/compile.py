@@ -31,7 +31,7 @@ from privsql.sql.compiled import (
     hidden_name,
     our_function,
 )
-from privsql.sql.foreign import compared_with_none
+from privsql.sql.foreign import about_conditions
 from privsql.sql.outer import Outer
 from privsql.sql.question import check_question
 from privsql.sql.tree import (
@@ -55,12 +55,9 @@ class Compiler(Outer):
         check_question(tree, self._text)
         # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
         self._outermost = tree
-        for name in compared_with_none(tree, self._catalog):
-            self._notice(
-                "not-in-domain",
-                f"{name} is compared with a value that is not in its domain, which nobody has",
-            )
         made = self._query(tree)
+        leaves = [part.leaf for part in self.parts]
+        self.notices[:0] = about_conditions(leaves, self._catalog, self._read)
         self.counts = [i for i, out in enumerate(made.outs) if self._is_count(out)]
         for part in self.parts:
             self._note_domain(part)

@@ -7,7 +7,7 @@ their columns.  Aggregated sub-queries are not rows; the caller meets them elsew
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -184,16 +184,9 @@ class Sources:
         if not isinstance(inner, exp.Select):
             raise Unsupported("published rows through this kind of sub-query")
         rows = self.rows(inner)
-        columns = {}
-        for projection in inner.expressions:
-            for name, expression in self._projected(rows, projection):
-                # As DuckDB does: the first keeps the name, the next is numbered.
-                again = 0
-                given = name
-                while name.casefold() in columns:
-                    again += 1
-                    name = f"{given}_{again}"
-                columns[name.casefold()] = (name, expression)
+        columns = _numbered(
+            pair for node in inner.expressions for pair in self._projected(rows, node)
+        )
         where = list(rows.where)
         if condition := inner.args.get("where"):
             aliases = {
@@ -332,11 +325,19 @@ def _renamed(item: Item, node: exp.Expr) -> Item:
         return item
     columns = list(item.columns.values())
     renamed = [(new, expression) for new, (_, expression) in zip(names, columns, strict=False)]
+    return Item(item.alias, _numbered((*renamed, *columns[len(names) :])))
+
+
+def _numbered(columns: Iterable[tuple[str, exp.Expr]]) -> dict[str, tuple[str, exp.Expr]]:
+    """Columns by their names; as DuckDB does, the first keeps its name, the next is numbered."""
     made: dict[str, tuple[str, exp.Expr]] = {}
-    for name, expression in (*renamed, *columns[len(names) :]):
-        # A new name hides a later column that had it.
-        made.setdefault(name.casefold(), (name, expression))
-    return Item(item.alias, made)
+    for given, expression in columns:
+        name, again = given, 0
+        while name.casefold() in made:
+            again += 1
+            name = f"{given}_{again}"
+        made[name.casefold()] = (name, expression)
+    return made
 
 
 # Whether an unqualified name is the alias rather than the column, and whether it stands within

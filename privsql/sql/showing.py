@@ -13,6 +13,7 @@ from privsql.sql import bars as error_bars
 from privsql.sql.bars import FIELDS, Bars
 from privsql.sql.calculus import depends
 from privsql.sql.catalog import Catalog
+from privsql.sql.compared import Constants
 from privsql.sql.compiled import Compiled, Out, Part, block_bars, hidden_name
 from privsql.sql.rows import Sources
 from privsql.sql.tree import (
@@ -34,9 +35,14 @@ class Showing(ABC):
         """Rewrite any query."""
 
     def __init__(
-        self, catalog: Catalog, text: str, binds: Callable[[exp.Expr], bool] | None = None
+        self,
+        catalog: Catalog,
+        text: str,
+        binds: Callable[[exp.Expr], bool] | None = None,
+        constants: Constants | None = None,
     ) -> None:
         self._binds = binds
+        self._read = constants
         self._catalog = catalog
         self._text = text
         self._ctes: list[dict[str, exp.Expr]] = []
