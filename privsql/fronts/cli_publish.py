@@ -123,6 +123,10 @@ def append(release: Path, batch: Path) -> None:
       privsql append clinic.duckdb batch.parquet
     """
     from privsql.publish.appending import append as run
+    from privsql.publish.report import Notes
 
-    count = run(release, batch)
+    notes = Notes()
+    count = run(release, batch, notes)
     click.echo(f"added {count:,} row{'s' * (count != 1)} to {release}")
+    for fact in notes.facts:
+        click.echo(f"  {fact}")

@@ -23,7 +23,9 @@ from privsql.publish.batches import codes_in, read_batch
 from privsql.publish.database import working
 from privsql.publish.fitting import insert_fitted
 from privsql.publish.grouping import marked
+from privsql.publish.report import Notes
 from privsql.publish.resolve import WHOLE
+from privsql.publish.rounded import Rounding
 from privsql.publish.staging import commit, staging
 from privsql.release.manifest import Manifest
 from privsql.release.names import (
@@ -43,8 +45,12 @@ from privsql.release.store import attach, open_release, write_manifest
 LABELS = f"{RESERVED}labels"
 
 
-def append(release: str | Path, batch: str | Path) -> int:
-    """Add the rows of a batch to a release, by writing a new file; say how many they were."""
+def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -> int:
+    """Add the rows of a batch to a release, by writing a new file; say how many they were.
+
+    ``notes`` takes how many values a grid moved: none, if `perturb` made the batch.
+    """
+    rounding = Rounding()
     # Two names of one file must meet at one lock, and a link must stay one.
     target = Path(release).resolve()
     with staging(target, force=True) as folder:
@@ -61,7 +67,7 @@ def append(release: str | Path, batch: str | Path) -> int:
         try:
             with closing(working(made, folder)) as con:
                 attach(con, target, "ATTACH $path AS old (READ_ONLY, TYPE duckdb)")
-                count = _rebuild(con, manifest, _checked(given.rows, manifest))
+                count = _rebuild(con, manifest, _checked(given.rows, manifest, rounding))
         except (duckdb.IOException, duckdb.OutOfMemoryException):
             raise OperationalError(
                 f"the release could not be written beside {target}",
@@ -69,6 +75,8 @@ def append(release: str | Path, batch: str | Path) -> int:
             ) from None
         open_release(made)  # what cannot be opened must not replace what can
         commit(made, target)
+    if notes is not None:
+        notes.round(rounding)
     return count
 
 
@@ -88,7 +96,9 @@ def _check_mechanisms(manifest: Manifest) -> None:
     )
 
 
-def _checked(rows: Iterable[pa.RecordBatch], manifest: Manifest) -> Iterator[pa.RecordBatch]:
+def _checked(
+    rows: Iterable[pa.RecordBatch], manifest: Manifest, rounding: Rounding
+) -> Iterator[pa.RecordBatch]:
     """Rows with the columns of the release, each sensitive value one of its domain."""
     public = [column.name for column in manifest.public]
     names = [*public, *(column.name for column in manifest.sensitive)]
@@ -97,7 +107,9 @@ def _checked(rows: Iterable[pa.RecordBatch], manifest: Manifest) -> Iterator[pa.
             raise DataError("the batch does not have the columns of the release")
         arrays = batch.columns[: len(public)]
         for column in manifest.sensitive:
-            codes = codes_in(column.domain, column.name, batch.column(len(arrays)))
+            values = batch.column(len(arrays))
+            codes = codes_in(column.domain, column.name, values)
+            rounding.add(column.name, column.domain, values, codes)
             arrays.append(column.domain.decode(codes))
         # As the batch has them: some types are known by the metadata of their field only.
         fields = list(batch.schema)[: len(public)]

@@ -38,6 +38,7 @@ from privsql.publish.grouping import Grouping, group_rows, mark, marked
 from privsql.publish.ledger import ROW
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.resolve import WHOLE, Column, resolve
+from privsql.publish.rounded import Rounding
 from privsql.publish.rows import (
     Progress,
     perturb_whole,
@@ -103,7 +104,9 @@ def publish(
         if record is not None:
             record()
         commit(made, target)
-    return PublishReport(target, manifest, rows, tuple(notes.facts), tuple(notes.warnings))
+    return PublishReport(
+        target, manifest, rows, tuple(notes.facts), tuple(notes.warnings), notes.rounded
+    )
 
 
 def _make(
@@ -118,7 +121,7 @@ def _make(
 ) -> tuple[m.Manifest, int, Callable[[], None] | None]:
     public = [column.name for column in spec.public]
     con.execute("CREATE SCHEMA privsql")
-    rows = _stage(con, spec, raw, public, columns, draws, progress)
+    rows = _stage(con, spec, raw, public, columns, draws, notes, progress)
     channels = _channels(con, columns, draws)
     grouping = group_rows(con, spec, raw, columns, notes)
     weighted = spec.protect is not None and spec.protect.scaling == "weight"
@@ -198,11 +201,13 @@ def _stage(
     public: Sequence[str],
     columns: Sequence[Column],
     draws: Draws,
+    notes: Notes,
     progress: Progress,
 ) -> int:
     """Perturb all rows into the temporary table ``staged``."""
     unit = None if spec.unit == ROW else spec.unit
-    whole = perturb_whole(raw, columns, draws.generator)
+    rounding = Rounding()
+    whole = perturb_whole(raw, columns, draws.generator, rounding)
     read = 0
     for count, table in published_batches(
         raw,
@@ -213,6 +218,7 @@ def _stage(
         unit,
         draws.randomness,
         whole,
+        rounding,
         order=spec.protect is not None,
     ):
         con.register("batch", table)
@@ -225,6 +231,7 @@ def _stage(
         progress(count)
     if read == 0:
         raise DataError("the source has no rows", hint="nothing can be published of nothing")
+    notes.round(rounding)
     counted = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
     if counted == 0:
         raise DataError("no row is left to publish: there are fewer than one decoy group needs")

@@ -36,6 +36,7 @@ from privsql.publish.randomness import Randomness, SystemSource
 from privsql.publish.report import Notes
 from privsql.publish.resolve import WHOLE
 from privsql.publish.retention import Sampler
+from privsql.publish.rounded import Rounding
 from privsql.publish.source import PARQUET, open_source
 from privsql.publish.staging import commit, staging
 from privsql.publish.units import row_units, unit_words
@@ -68,6 +69,7 @@ class Local:
         self.names = [*self.public, *(name for name, _, _ in known)]
         self.wanted = self.names if spec.unit == ROW else [*self.names, spec.unit]
         self.rules = rules(spec.table, self.public, known)
+        self.rounding = Rounding()
         self.mixing = np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
 
     def perturbed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,7 +83,9 @@ class Local:
             )
             arrays = [common(column) for column in batch.columns[: len(self.public)]]
             for name, domain, sampler in self.sensitive:
-                codes = codes_in(domain, name, plain(batch.column(len(arrays))))
+                values = plain(batch.column(len(arrays)))
+                codes = codes_in(domain, name, values)
+                self.rounding.add(name, domain, values, codes)
                 arrays.append(domain.decode(sampler.perturb(codes, self.randomness, units, name)))
             done += batch.num_rows
             # Whoever gets the batch must not read anything off the order of its rows.
@@ -111,7 +115,7 @@ def perturb(
     entry = None
     if draws.ledger is not None:
         entry = Entry(wanted, draws, draws.ledger, accept_loss=accept_loss)
-    count = perturb_file(wanted, rows, out, draws.randomness, entry=entry)
+    count = perturb_file(wanted, rows, out, draws.randomness, entry=entry, notes=notes)
     if entry is not None and entry.accounting is not None:
         notes.account(entry.accounting)
     return count, notes
@@ -130,16 +134,25 @@ def perturb_file(
     randomness: Randomness,
     *,
     entry: Entry | None = None,
+    notes: Notes | None = None,
 ) -> int:
     """Perturb the rows of a file into a batch: Parquet by the file's ending, or else CSV.
 
     None is standard input or output, in CSV.  A file comes into view whole or not at all.
+    ``notes`` takes what whoever perturbs has to be told.
     """
     local = Local(spec, randomness)
+    count = _perturb_file(local, rows, out, entry)
+    if notes is not None:
+        notes.round(local.rounding)
+    return count
+
+
+def _perturb_file(local: Local, rows: Path | None, out: Path | None, entry: Entry | None) -> int:
     with ExitStack() as held:
         if rows is not None and _is_parquet(rows):
             raw = held.enter_context(closing(open_source([str(rows)])))
-            check_source_columns(spec, raw.names)
+            check_source_columns(local.spec, raw.names)
             raw.check_types(local.public)
             read = raw.batches(local.wanted, exact=True)
         else:

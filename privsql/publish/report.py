@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from privsql.publish.ledger import Accounting
+from privsql.publish.rounded import Rounded, Rounding
 from privsql.release.manifest import Manifest
 
 
@@ -16,6 +17,7 @@ class Notes:
     facts: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)  # reasons why no epsilon holds
+    rounded: tuple[Rounded, ...] = ()
 
     def say(self, fact: str) -> None:
         """Note something that was done as asked."""
@@ -35,6 +37,13 @@ class Notes:
         if change is not None:
             self.say(change)
 
+    def round(self, rounding: Rounding) -> None:
+        """Note how many values of each column its grid moved."""
+        self.rounded = rounding.found
+        for each in self.rounded:
+            if each.moved:
+                self.say(str(each))
+
     def depends_on_raw(self, what: str) -> None:
         """Note that something public was computed from raw data: no epsilon for the release."""
         self.raw.append(what)
@@ -49,6 +58,7 @@ class PublishReport:
     rows: int  # published, multiplicities and weights aside
     facts: tuple[str, ...]
     warnings: tuple[str, ...]
+    rounded: tuple[Rounded, ...] = ()  # of every column on a grid; no part of the release
 
     def __str__(self) -> str:
         """Print it for a person: what was made, what it promises, what to think about."""

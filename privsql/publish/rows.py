@@ -24,6 +24,7 @@ from privsql.publish.kinds import plain, restored
 from privsql.publish.randomness import Randomness
 from privsql.publish.resolve import WHOLE, Column, naming
 from privsql.publish.retention import Sampler
+from privsql.publish.rounded import Rounding
 from privsql.publish.source import Source
 from privsql.publish.units import row_units, unit_words
 
@@ -46,7 +47,10 @@ class Whole:
 
 
 def perturb_whole(
-    source: Source, columns: Sequence[Column], generator: Callable[[str], np.random.Generator]
+    source: Source,
+    columns: Sequence[Column],
+    generator: Callable[[str], np.random.Generator],
+    rounding: Rounding,
 ) -> Whole:
     """Perturb the columns that need to be seen whole, each by a generator of its own."""
     published: dict[str, Codes] = {}
@@ -54,7 +58,7 @@ def perturb_whole(
     for column in columns:
         if column.spec.mechanism not in WHOLE:
             continue
-        raw = raw_codes(source, column)
+        raw = raw_codes(source, column, rounding)
         rng = generator(_purpose(column))
         if column.spec.mechanism == "identity":
             drawn = swap.identity(raw, column.spec.retention or 0.0, rng)
@@ -94,6 +98,7 @@ def published_batches(
     unit: str | None,
     randomness: Randomness,
     whole: Whole,
+    rounding: Rounding,
     *,
     order: bool,
 ) -> Iterator[tuple[int, pa.Table]]:
@@ -119,6 +124,7 @@ def published_batches(
                 codes = whole.codes[column.name][start : start + batch.num_rows]
             else:
                 original = codes_of(column, plain(raw))
+                rounding.add(column.name, column.domain, plain(raw), original)
                 codes = samplers[column.name].perturb(original, randomness, units, column.name)
             if start == 0:
                 _check_type(column, raw.type)
@@ -147,9 +153,13 @@ def codes_of(column: Column, values: pa.Array[Any]) -> Codes:
         return column.domain.codes(values)
 
 
-def raw_codes(source: Source, column: Column) -> Codes:
+def raw_codes(source: Source, column: Column, rounding: Rounding | None = None) -> Codes:
     """Original codes of a whole column, in the order of the source."""
-    batches = [codes_of(column, batch.column(0)) for batch in source.batches([column.name])]
+    batches = []
+    for batch in source.batches([column.name]):
+        batches.append(codes_of(column, batch.column(0)))
+        if rounding is not None:
+            rounding.add(column.name, column.domain, batch.column(0), batches[-1])
     return np.concatenate(batches) if batches else np.empty(0, dtype=np.int64)
 
 

@@ -50,7 +50,8 @@ RAW = """
            END AS disease,
            (20 + hash(i * 11) % 60)::INTEGER AS age,
            DATE '2024-01-01' + (hash(i * 19) % 366)::INTEGER AS seen,
-           hash(i * 41) % 3 = 0 AS smoker
+           hash(i * 41) % 3 = 0 AS smoker,
+           (hash(i * 43) % 31)::INTEGER AS docvis
     FROM range(4000) AS r(i)
 """
 
@@ -92,6 +93,8 @@ domain = {{ lower = 0, upper = 120, step = 1 }}
 domain = {{ lower = 2024-01-01, upper = 2024-12-31, step = "1 day" }}
 [columns.smoker]{SENSITIVE}
 domain = [true, false]
+[columns.docvis]{SENSITIVE}
+domain = {{ lower = 0, upper = 30, step = 5 }}
 [groups]
 merge = "none"
 [policy]
@@ -135,6 +138,18 @@ QUESTIONS = {
         " GROUP BY insured ORDER BY insured"
     ),
     "an estimate": Question(f"SELECT count(*) AS n {FLU}"),
+    "a condition between the points of a grid": Question(
+        "SELECT count(*) AS n FROM patients WHERE docvis > 3", notices=("rounded",)
+    ),
+    "a parameter between the points of a grid": Question(
+        "SELECT count(*) AS n FROM patients WHERE docvis > ?", (3,), notices=("rounded",)
+    ),
+    "an average on a coarse grid": Question(
+        "SELECT avg(docvis) AS n FROM patients", notices=("rounded",)
+    ),
+    "a constant outside of a grid": Question(
+        "SELECT count(*) AS n FROM patients WHERE age > 200", notices=("not-in-domain",)
+    ),
     "an estimate with its error": Question(f"SELECT count(*) AS n {FLU}", error_bars=True),
     "error by name": Question(
         "SELECT count(*) AS n, privsql_stderr(n) AS se, privsql_low(n) AS low,"
