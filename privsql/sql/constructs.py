@@ -90,6 +90,14 @@ def page() -> str:
         "",
         "Every example is run by the tests and its verdict checked. What is not understood is",
         "refused: no number comes back that was not reconstructed.",
+        "",
+        "Answers and intervals are about the table *as rounded to the grids* of its sensitive",
+        "columns. A notice says which condition was answered where a constant lies between two",
+        "points of a grid, and that values were rounded where the step is coarser than the type.",
+        "",
+        "A name that is an alias and a column is the column in WHERE, GROUP BY, QUALIFY and within",
+        "aggregates; the alias in HAVING, unless the column is a key, and in ORDER BY where it is",
+        "all that is sorted by. That is how DuckDB reads it.",
     ]
     for topic in dict.fromkeys(one.topic for one in CONSTRUCTS):
         lines += ["", f"## {topic}", "", "| construct | example | verdict |", "|---|---|---|"]
