@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from privsql.fronts.session import Session
 from tests.sql.coarse import publish, raw
+
+# A public table whose columns have names of sensitive ones.
+PUBLIC = {"jobs": pa.table({"job": ["eng", "law"], "age": [300, 2], "disease": ["Flu", "x"]})}
 
 # job, docvis, odd, temp, paid, born, seen, left_at, age, disease, edu: as they are published.
 PERMUTED = "job, age, odd, temp, paid, born, seen, left_at, docvis, edu, disease"
@@ -31,7 +35,7 @@ SOURCES = [
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory) -> Iterator[Session]:
-    made = Session(publish(tmp_path_factory.mktemp("renamed"), 1.0).path)
+    made = Session(publish(tmp_path_factory.mktemp("renamed"), 1.0).path, tables=PUBLIC)
     yield made
     made.close()
 
@@ -106,6 +110,22 @@ def test_notices_follow_the_column_and_not_its_name(
             "SELECT job, COUNT(*) AS docvis FROM visits WHERE age > 7 GROUP BY job"
             " HAVING docvis > 3",
             ["rows were kept or dropped by comparing estimates, which may err for each row"],
+        ),
+        # Nor a column of a joined table, or of a sub-query.
+        (
+            "SELECT COUNT(*) FROM visits AS v JOIN jobs AS o ON v.job = o.job"
+            " WHERE o.age > 200 AND o.disease = 'Flu' AND v.disease = 'flu'",
+            [],
+        ),
+        (
+            "SELECT COUNT(*) FROM visits WHERE disease = 'flu'"
+            " AND EXISTS (SELECT * FROM jobs AS t WHERE t.age > 200 AND t.disease = 'Flu')",
+            [],
+        ),
+        (
+            "SELECT COUNT(*) FROM visits AS v JOIN jobs AS o ON v.job = o.job"
+            " WHERE v.age > 200 AND o.disease = 'Flu'",
+            ["age > 200 holds for no value of its domain, 0 to 120"],
         ),
         # A key is the column.
         (
