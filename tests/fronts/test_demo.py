@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -33,6 +32,8 @@ from privsql.fronts.demo.recipe import DISEASES, SMOKER, clinic
 from privsql.fronts.demo.screen import Screen, wrapped
 from privsql.fronts.demo.story import tell
 from privsql.fronts.demo.worth import posterior
+from tests import demos
+from tests.demos import Told
 
 CLI = [sys.executable, "-m", "privsql.fronts.cli"]
 GOLDEN = Path(__file__).with_name("demo.txt")
@@ -41,30 +42,9 @@ FILES = {q.SOURCE, q.SPEC, q.RELEASE, q.PICTURE, q.README}
 PATH = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
-@dataclass(frozen=True)
-class Told:
-    folder: Path
-    text: str
-
-
-def run(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CLI, "demo", *arguments],
-        cwd=where,
-        env={**os.environ, **PATH},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-
-
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> Told:
-    where = tmp_path_factory.mktemp("empty")
-    done = run(where)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [path.name for path in where.iterdir()] == ["privsql-demo"]
-    return Told(where / "privsql-demo", done.stdout)
+    return demos.told(tmp_path_factory)
 
 
 def steps(text: str) -> list[str]:

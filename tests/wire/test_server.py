@@ -31,6 +31,7 @@ from privsql.fronts.pgwire.server import Allowance, Security, check_address, sec
 from privsql.fronts.pgwire.users import Users
 from privsql.fronts.session import Session
 from privsql.policy.journal import read
+from tests.sizes import sized
 from tests.sql.clinic import publish
 from tests.wire.conftest import SMALL, Client, Running, kinds, serving, text
 
@@ -354,7 +355,7 @@ def test_connections_idleness_messages_and_logins_are_limited(release: Path, tmp
 
 def test_a_slow_reader_holds_a_bounded_buffer(running: Running):
     client = running.client()
-    rows = 300_000
+    rows = sized(120_000, 300_000)  # of a hundred bytes: more than is held, and than sockets hold
     client.send("Q", text(f"SELECT i, repeat('x', 100) FROM generate_series(1, {rows}) t(i)"))
     time.sleep(3)
     (mine,) = [c for c in running.server._clients.values() if c.state == "sending"]
