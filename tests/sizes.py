@@ -20,7 +20,45 @@ SOAK = os.environ.get("PRIVSQL_SOAK", "0") not in ("", "0")
 QUICK = os.environ.get("PRIVSQL_QUICK", "0") not in ("", "0") and not SOAK
 
 # Folders and files that ``make quick`` leaves out: most of the time of ``make test`` is theirs.
-SLOW: tuple[str, ...] = ()
+SLOW = (
+    "tests/audit/test_advise_widths.py",
+    "tests/docs",
+    "tests/engines/test_silence.py",
+    "tests/engines/test_walls.py",
+    "tests/fronts/test_alchemy.py",
+    "tests/fronts/test_cli_serve.py",
+    "tests/fronts/test_compliance.py",
+    "tests/fronts/test_demo.py",
+    "tests/fronts/test_equal_fronts.py",
+    "tests/learn",
+    "tests/oracle",
+    "tests/papers",
+    "tests/policy/test_adult.py",
+    "tests/policy/test_attacks.py",
+    "tests/policy/test_fuzz_bytes.py",
+    "tests/policy/test_fuzz_grammar.py",
+    "tests/policy/test_hostile.py",
+    "tests/policy/test_soundness.py",
+    "tests/publish/test_append.py",
+    "tests/publish/test_bad_input.py",
+    "tests/publish/test_crash.py",
+    "tests/publish/test_decoy.py",
+    "tests/publish/test_finegrain.py",
+    "tests/publish/test_groups.py",
+    "tests/publish/test_job.py",
+    "tests/publish/test_local.py",
+    "tests/publish/test_memory.py",
+    "tests/publish/test_options.py",
+    "tests/publish/test_sps.py",
+    "tests/publish/test_types.py",
+    "tests/release/test_store.py",
+    "tests/shell",
+    "tests/test_docs.py",
+    "tests/test_packaging.py",
+    "tests/udfs/test_coverage.py",
+    "tests/udfs/test_register.py",
+    "tests/wire",
+)
 
 
 def sized(test: T, soak: T) -> T:

@@ -157,12 +157,14 @@ def test_attack(places: dict[str, Place], attack: Attack) -> None:
     """Fronts share a user: what was answered is answered again, what was refused stays so.
 
     Statements that need no scan go through every front.  Of the others, ``Session.run`` answers
-    all, and the fronts upon it take turns; ALL_FRONTS=1 lets each of them have all.
+    those that are embedded, and the fronts upon it take turns at those that are served; `make soak`
+    and ALL_FRONTS=1 let each of them have all.
     """
     place = places[attack.release]
     cheap = attack.leaves_nothing and attack.file == "guard"
-    fronts = FRONTS if cheap or SOAK or os.environ.get("ALL_FRONTS") else turn(attack)
+    every = cheap or SOAK or bool(os.environ.get("ALL_FRONTS"))
     for mode in attack.modes:
+        fronts = FRONTS if every else turn(attack, mode)
         with place.sessions(attack, mode) as session_of:
             for name, make in fronts.items():
                 way = Local(make, session_of)
@@ -173,11 +175,16 @@ def test_attack(places: dict[str, Place], attack: Attack) -> None:
                 goes_on(way, place)
 
 
-def turn(attack: Attack) -> dict[str, Callable[[Session], Ask]]:
-    """The session, and one of the fronts upon it."""
+def turn(attack: Attack, mode: str) -> dict[str, Callable[[Session], Ask]]:
+    """The session where it is embedded, and one of the fronts upon it where it is served.
+
+    Where there is a past, both of them: what was decided once is decided again.
+    """
     above = [name for name in FRONTS if name != "session"]
     chosen = above[ATTACKS.index(attack) % len(above)]
-    return {name: FRONTS[name] for name in ("session", chosen)}
+    if not attack.leaves_nothing:
+        return {name: FRONTS[name] for name in ("session", chosen)}
+    return {name: FRONTS[name] for name in (chosen if mode == "served" else "session",)}
 
 
 def wanted(step: Step) -> str:
