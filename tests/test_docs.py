@@ -298,14 +298,51 @@ def test_the_page_of_functions_is_what_the_code_says():
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_examples_run(path):
-    printed = run(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')")
-    assert printed
+# Each in a child of its own of a process that has imported what takes a second, with warnings as
+# errors; a line with the number of bytes that a child wrote stands before them.
+FORKED = """
+import os, runpy, sys
+import duckdb, numpy, pandas, pyarrow, scipy.special, sqlglot
+import privsql.fronts.session
+for path in sys.argv[1:]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writing, 1)
+        runpy.run_path(path, run_name="__main__")
+        break
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        said = file.read()
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"{path} failed")
+    sys.stdout.buffer.write(b"%d\\n" % len(said) + said)
+"""
 
 
-def test_intervals_by_hand_hold_the_truth():
-    printed = run(f"import runpy; runpy.run_path({str(EXAMPLES[-1])!r}, run_name='__main__')")
+@pytest.fixture(scope="module")
+def examples() -> dict[str, str]:
+    """What each of the examples prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORKED, *map(str, EXAMPLES)],
+        capture_output=True,
+        timeout=300,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
+    found, rest = {}, done.stdout
+    for path in EXAMPLES:
+        size, _, rest = rest.partition(b"\n")
+        found[path.name], rest = rest[: int(size)].decode(), rest[int(size) :]
+    assert rest == b""
+    return found
+
+
+def test_examples_run(examples):
+    assert len(examples) >= 6
+    assert [name for name, printed in examples.items() if not printed] == []
+    # Intervals that the last one makes by hand hold the truth.
+    printed = examples[EXAMPLES[-1].name]
     rows = re.findall(r"^ +(?:north|south) +(\d+) .*\[(\d+), (\d+)\]$", printed, re.MULTILINE)
     assert len(rows) == 2
     for truth, low, high in rows:

@@ -283,5 +283,7 @@ def test_words_in_a_csv_file_stay_words_in_a_sample(tmp_path):
         'domain = ["no", "yes"]\n'
     )
     query = "SELECT COUNT(*) FROM t WHERE hiv = 'yes'"
-    found = advise(tmp_path / "spec.toml", queries={query: 150}, sample=1600, draws=1, seed=1)
+    found = advise(
+        tmp_path / "spec.toml", queries={query: 150}, sample=1600, draws=1, grid=(0.2,), seed=1
+    )
     assert "[columns.hiv]" in found.toml

@@ -489,7 +489,7 @@ def served(release: Path) -> Iterator[Front]:
         yield made
 
 
-@pytest.fixture(scope="module", params=FRONTS)
+@pytest.fixture(scope="module")
 def front(
     request: pytest.FixtureRequest, release: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Front]]:
@@ -525,7 +525,15 @@ def test_the_refused_cells_are_those_of_one_group(session: Front) -> None:
     }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+# Each question through every second front; in `make soak` through all of them.
+PAIRS = [
+    (front, name) if (i + j) % 2 == 0 else pytest.param(front, name, marks=pytest.mark.soak)
+    for i, front in enumerate(FRONTS)
+    for j, name in enumerate(QUESTIONS)
+]
+
+
+@pytest.mark.parametrize(("front", "name"), PAIRS, indirect=["front"])
 def test_every_front_says_the_same(
     front: tuple[str, Front],
     session: Front,

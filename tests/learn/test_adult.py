@@ -29,7 +29,7 @@ def adult():
     return columns, {**domains, "education_num": (1, 16)}, 0.5
 
 
-@pytest.mark.parametrize("source", [generated, adult])
+@pytest.mark.parametrize("source", [generated, pytest.param(adult, marks=pytest.mark.soak)])
 def test_reconstruction_is_close_to_the_truth_and_ahead_of_the_rows(tmp_path, source):
     """Two columns, one publication.  Not so in general: with six columns of ADULT at retention .3
 

@@ -13,6 +13,7 @@ from privsql.learn.counts import Counts, opened
 from privsql.learn.features import Condition
 from tests.learn.made import DOMAINS, people, release
 from tests.learn.slow import cut_points, grown, shape
+from tests.sizes import sized
 
 REFUSE = 'personal_groups = "refuse"\nmin_rows = 10'
 
@@ -86,11 +87,14 @@ def conditions(node):
 
 
 def test_noise_is_not_split(tmp_path):
-    """A target that depends on nothing gives one leaf; of 12 trees at 95%, 3 may err."""
+    """A target that depends on nothing gives one leaf; a tree at 95% may err.
+
+    More than 3 of 12, or 2 of 6, do so with a chance of 0.2%.
+    """
     rng = np.random.default_rng(1)
     columns = {"job": rng.choice(["a", "b", "c"], 6000), "age": rng.integers(0, 20, 6000)}
     domains = {"job": ["a", "b", "c"], "age": (0, 19)}
-    targets = [f"state {i}" for i in range(12)]
+    targets = [f"state {i}" for i in range(sized(6, 12))]
     for target in targets:
         columns[target] = rng.choice(["ill", "well"], 6000, p=[0.3, 0.7])
         domains[target] = ["ill", "well"]
@@ -102,7 +106,7 @@ def test_noise_is_not_split(tmp_path):
             tree.fit(con, target=target, features=["job", "age"])
             split += tree.tree_.split is not None
             assert tree.tree_.split or tree.tree_.stop == "no split is more than noise"
-    assert split <= 3
+    assert split <= sized(2, 3)
 
 
 def test_the_error_of_a_contrast_is_that_of_the_rows(tmp_path):

@@ -28,8 +28,8 @@ from tests.oracle.sessions import Layer, StandIn, on_raw
 from tests.oracle.tables import World
 from tests.sizes import sized
 
-QUERIES = sized(480, 4_000)
-PARTS = sized(3, 8)
+QUERIES = sized(240, 4_000)
+PARTS = sized(2, 8)
 SEED = 2026
 LIMITED = 0.05
 

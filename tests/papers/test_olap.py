@@ -69,6 +69,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.soak
 def test_every_item_has_a_finding(study: Path) -> None:
     whole = json.loads((study / "results" / "olap.json").read_text())
     found = {each["item"]: each for each in whole["findings"]}
@@ -83,6 +84,7 @@ def test_every_item_has_a_finding(study: Path) -> None:
         assert found[item]["verdict"] == "reproduced", item
 
 
+@pytest.mark.soak
 def test_figures_and_page_are_written(study: Path) -> None:
     page = (study / "olap.md").read_text()
     for item in ITEMS:

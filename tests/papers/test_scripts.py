@@ -1,4 +1,7 @@
-"""The papers' scripts can be started; their runs in a hurry are part of `make soak`."""
+"""The papers' scripts can be started; their runs in a hurry are part of `make soak`.
+
+One of them, about learning, is short enough for `make test`.
+"""
 
 from __future__ import annotations
 

@@ -176,15 +176,10 @@ def test_attack(places: dict[str, Place], attack: Attack) -> None:
 
 
 def turn(attack: Attack, mode: str) -> dict[str, Callable[[Session], Ask]]:
-    """The session where it is embedded, and one of the fronts upon it where it is served.
-
-    Where there is a past, both of them: what was decided once is decided again.
-    """
+    """The session where it is embedded, and one of the fronts upon it where it is served."""
     above = [name for name in FRONTS if name != "session"]
-    chosen = above[ATTACKS.index(attack) % len(above)]
-    if not attack.leaves_nothing:
-        return {name: FRONTS[name] for name in ("session", chosen)}
-    return {name: FRONTS[name] for name in (chosen if mode == "served" else "session",)}
+    chosen = above[ATTACKS.index(attack) % len(above)] if mode == "served" else "session"
+    return {chosen: FRONTS[chosen]}
 
 
 def wanted(step: Step) -> str:

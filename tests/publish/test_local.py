@@ -318,13 +318,13 @@ def test_many_chunks_are_one_batch(release, tmp_path, monkeypatch):
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize("case", ["outside", "no unit", "no column", "no file", "no rows", "noise"])
 def test_rows_of_a_file_that_do_not_fit_leave_the_old_batch(tmp_path, ending, case):
-    table = typed(20_000)
+    table = typed(12_000)  # more than a chunk
     given = tmp_path / f"rows.{ending}"
     if case == "outside":
-        late = [3] * 19_999 + [77]
+        late = [3] * 11_999 + [77]
         table = table.set_column(3, "age", pa.array(late))
     elif case == "no unit":
-        table = table.set_column(0, "id", pa.array([None] * 20_000, pa.int64()))
+        table = table.set_column(0, "id", pa.array([None] * 12_000, pa.int64()))
     elif case == "no column":
         table = table.drop(["age"])
     if case == "noise":
