@@ -2,14 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from privsql.answer.outcome import Outcome
 from privsql.errors import Notice
+
+
+class Origin(Protocol):
+    """What is known about how a column was made."""
+
+    @property
+    def why(self) -> str:
+        """Why it has no error bars at all; that has been said already."""
+
+    @property
+    def ratio(self) -> bool:
+        """Whether it divides by an estimate."""
+
+    @property
+    def spread(self) -> bool:
+        """Whether it is made of variances or their kin."""
+
+
+def bar_notices(
+    columns: Iterable[tuple[str, pa.ChunkedArray[Any], pa.Table, Origin]],
+) -> list[Notice]:
+    """Why estimates came to nothing, or have no error bar or no end of it: once for each reason.
+
+    A column is its name, its values, its error bars and where it comes from.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for name, values, bars, origin in columns:
+        for code, many in _gaps(values, bars, origin).items():
+            at = found.setdefault(code, {})
+            at[name] = at.get(name, 0) + many
+    return [Notice(REASONS[code][0], _said(code, counts)) for code, counts in sorted(found.items())]
+
+
+def _gaps(values: pa.ChunkedArray[Any], bars: pa.Table, origin: Origin) -> dict[str, int]:
+    """How many values of a column lack something, by reason."""
+    there = _truths(values.is_valid())
+    said = bars.column("reliable").to_pylist()
+    # Of what has no bars at all nobody knows whether it is reliable.
+    failed = np.array([each is False or (each is None and bool(origin.why)) for each in said], bool)
+    stderr, low, high = (_truths(bars.column(bar).is_valid()) for bar in ("stderr", "low", "high"))
+    ends = {
+        "ratio": ~there & failed & origin.ratio,
+        "spread": ~there & failed & (origin.spread and not origin.ratio),
+        "variance": there & ~_infinite(values) & ~stderr & ~low & ~high & (not origin.why),
+        "far": there & (stderr | low | high) & ~(low & high),
+    }
+    return {code: int(where.sum()) for code, where in ends.items() if where.any()}
+
+
+# Code, what is the matter with one value and with several, and why.
+REASONS = {
+    "ratio": (
+        "ratio",
+        "is NULL",
+        "are NULL",
+        "what is divided by cannot be told from zero, or rests on too few rows; ask for larger"
+        " groups, or for both parts of the ratio on their own",
+    ),
+    "spread": (
+        "spread",
+        "is NULL",
+        "are NULL",
+        "the estimate came out below zero, as it can over few rows; ask for larger groups",
+    ),
+    "variance": (
+        "no-error",
+        "has no error bar",
+        "have no error bar",
+        "the estimated variance is not above zero, as it can be over few rows",
+    ),
+    "far": (
+        "no-end",
+        "has no end of its interval",
+        "have no end of their interval",
+        "the denominator is so close to zero that the ratio may be anything on that side",
+    ),
+}
+
+
+def _said(code: str, counts: Mapping[str, int]) -> str:
+    _, one, more, why = REASONS[code]
+    many = sum(counts.values())
+    names = ", ".join(map(repr, counts))
+    return f"{many} value{'' if many == 1 else 's'} of {names} {one if many == 1 else more}: {why}"
+
+
+def _infinite(values: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
+    """Which values are no finite numbers, NULL among them; others have a notice of their own."""
+    if not pa.types.is_floating(values.type):
+        return np.zeros(len(values), dtype=bool)
+    return ~np.isfinite(np.asarray(values.to_numpy(), dtype=np.float64))
+
+
+def _truths(values: Any) -> NDArray[np.bool_]:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def notices_of(outcome: Outcome, counts: Sequence[int]) -> list[Notice]:

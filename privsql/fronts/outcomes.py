@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from privsql.answer.notices import bar_notices
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.errors import Notice
 from privsql.fronts.settings import Settings
@@ -43,7 +44,10 @@ def outcome_of(
             at += 4
         elif columns[i].estimate:
             bars[i] = _no_bars(table.num_rows)
-            notices.append(Notice("no-error", f"{names[i]!r} has no error bar: it hides one"))
+            why = "it is made of an estimate that a sub-query or a function hides"
+            notices.append(Notice("no-error", f"{names[i]!r} has no error bar: {why}"))
+    shown = ((names[i], visible.column(i), bars[i], outs[i]) for i in bars if outs[i].estimate)
+    notices += bar_notices(shown)
     estimated = bool(bars)
     method = "iterative" if settings.estimator == "iterative" else "inversion"
     return Outcome(

@@ -162,6 +162,15 @@ def _squares(branches: list[Branch]) -> list[Branch]:
     return [times([branch], [branch])[0] for branch in branches]
 
 
+def counted(name: str) -> int | None:
+    """Which base of an aggregate is the number of rows that it divides by, if any is."""
+    if name == "avg":
+        return 1
+    if name in SPREADS:
+        return 2 if name.startswith(("var", "stddev")) else 3
+    return None
+
+
 Cell = Callable[[int], exp.Expr]
 Pair = Callable[[int, int], exp.Expr]
 

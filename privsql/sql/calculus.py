@@ -107,6 +107,25 @@ def divide(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     return exp.Div(this=wrapped(one), expression=below.copy(), typed=False, safe=False)
 
 
+def size_of(node: exp.Expr) -> exp.Expr:
+    """How large an expression would be if nothing in it cancelled: sums of absolute values.
+
+    >>> from sqlglot import parse_one
+    >>> size_of(parse_one("a - (b - 2 * c)")).sql()
+    'ABS(a) + (ABS(b) + (2 * ABS(c)))'
+    """
+    node = bare(node)
+    if isinstance(node, exp.Literal):
+        return node
+    if isinstance(node, exp.Neg):
+        return size_of(node.this)
+    if isinstance(node, exp.Add | exp.Sub):
+        return add(size_of(node.this), size_of(node.expression))
+    if isinstance(node, exp.Mul):
+        return multiply(size_of(node.this), size_of(node.expression))
+    return exp.Abs(this=node)
+
+
 def _sum(node: exp.Expr, slope: Slope) -> exp.Expr:
     right = derivative(node.expression, slope)
     return add(derivative(node.this, slope), right if isinstance(node, exp.Add) else negate(right))

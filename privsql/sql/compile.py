@@ -17,7 +17,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from privsql.sql.block import Builder
+from privsql.sql.bars import realised
+from privsql.sql.block import Builder, Leaf
 from privsql.sql.calculus import depends
 from privsql.sql.catalog import UnknownName
 from privsql.sql.compiled import (
@@ -25,15 +26,18 @@ from privsql.sql.compiled import (
     Compiled,
     Out,
     Part,
-    block_bars,
     block_name,
     default_name,
     hidden_name,
     our_function,
 )
 from privsql.sql.foreign import about_conditions
+from privsql.sql.frames import with_names
 from privsql.sql.outer import Outer
 from privsql.sql.question import check_question
+from privsql.sql.ratios import divisor, divisors, guard, quotients
+from privsql.sql.showing import TWO_QUERIES
+from privsql.sql.totals import NoTotal
 from privsql.sql.tree import (
     Unsupported,
     bare,
@@ -43,6 +47,8 @@ from privsql.sql.tree import (
     named,
     place_of,
 )
+
+COMPARED = "a set operation compares estimates"
 
 
 class Compiler(Outer):
@@ -55,6 +61,7 @@ class Compiler(Outer):
         check_question(tree, self._text)
         # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
         self._outermost = tree
+        self._windows = tree.find(exp.Window) is not None
         made = self._query(tree)
         leaves = [part.leaf for part in self.parts]
         self.notices[:0] = about_conditions(leaves, self._catalog, self._read)
@@ -170,20 +177,21 @@ class Compiler(Outer):
         if node.args.get("by_name"):
             raise Unsupported("UNION BY NAME", hint="list the columns in one order")
         outs = [
-            replace(a, estimate=e, definition=None, bars=())
+            replace(
+                a, estimate=e, definition=None, bars=(), why="a set operation compares estimates"
+            )
             for a, e in zip(left.outs, estimates, strict=False)
         ]
         hidden: list[str] = []
         if all_rows and any(estimates):
             left, right = (self._shown(side, estimates) for side in (left, right))
             outs = [
-                replace(out, bars=shown.bars) for out, shown in zip(outs, left.outs, strict=True)
+                replace(out, bars=one.bars, why=one.why or two.why, ratio=one.ratio or two.ratio)
+                for out, one, two in zip(outs, left.outs, right.outs, strict=True)
             ]
             hidden = left.hidden
         else:
             left, right = (self._bare(side) for side in (left, right))
-            if any(estimates):
-                self._lost("a set operation that compares estimates")
         made.set("this", left.tree)
         made.set("expression", right.tree)
         return Compiled(made, outs, hidden)
@@ -194,33 +202,43 @@ class Compiler(Outer):
         rows = self._sources.rows(select)
         leaf = Builder(self._catalog, rows, self._text, self._is_public_query).build(select)
         number = len(self.parts)
-        part = Part(leaf)
+        part = self._part(leaf)
         self.parts.append(part)
         tree = leaf.select.copy()
+        with_names(tree)
         uncertain = [f"a{i}" for i in part.estimates()]
         for clause in ("expressions", "where", "qualify", "order", "windows"):
             self._inner(tree.args.get(clause), part, uncertain)
         tree.from_(exp.to_table(block_name(number)), copy=False)
+        filtered = tree.args.get("where") is not None
         outs = []
         projections = []
         for i, projection in enumerate(tree.expressions):
             inner = projection.this if isinstance(projection, exp.Alias) else projection
             name = leaf.names[i] or default_name(select.expressions[i])
-            projections.append(named(inner, name))
+            projections.append(named(inner, name))  # the same node: it is guarded below
             used = [name for name in uncertain if any(c.name == name for c in columns_of(inner))]
             for one in used:
                 for two in used:
                     part.pairs.add((int(one[1:]), int(two[1:])))
             deep = self._has_estimate_below(inner)
-            definition = None
+            definition, why = None, TWO_QUERIES if deep else ""
             if used and not deep:
-                filtered = tree.args.get("where") is not None
-                definition = self._with_totals(inner, part, filtered, lambda node: node)
-            outs.append(Out(name, bool(used) or deep, definition, number))
+                try:
+                    definition = self._with_totals(inner, part, filtered, lambda node: node)
+                except NoTotal as problem:
+                    why = str(problem)
             if isinstance(definition, exp.Column) and self._is_mode(part, definition):
-                self._lost(f"{name!r}")
+                why = "the most frequent value is a choice and no sum"
+            ratio = bool(divisors(inner, uncertain)) or any(
+                self._has_estimate_below(divisor(quotient)) for quotient in quotients(inner)
+            )
+            outs.append(self._made(name, bool(used) or deep, definition, number, why, ratio))
+        for clause in ("expressions", "where", "qualify", "order"):
+            self._guard(tree.args.get(clause), part, filtered)
         self._note_picking(tree, select, outs, uncertain)
         self._note_selected(tree.args.get("where"), uncertain)
+        self._note_selected(tree.args.get("qualify"), uncertain)
         self._note_sampled(part)
         tree.set("expressions", projections)
         hidden: list[str] = []
@@ -234,6 +252,8 @@ class Compiler(Outer):
                 hidden += [self._export(tree, number, name) for name in names]
             for i, j in sorted({(min(p), max(p)) for p in part.pairs}):
                 hidden.append(self._export(tree, number, f"c{i}_{j}"))
+            if self._windows and select is not self._outermost:
+                hidden += self._export_classes(tree, number, part)
             hidden.append(self._export(tree, number, "z"))
             hidden.append(self._export(tree, number, "certain"))
             hidden += self._export_totals(tree, number, part)
@@ -247,8 +267,8 @@ class Compiler(Outer):
                 if hidden_name(number, name) not in hidden:
                     hidden.append(self._export(tree, number, name))
         elif uncertain:
-            outs = [replace(out, definition=None) for out in outs]
-            self._lost("DISTINCT over estimates")
+            why = "DISTINCT compares estimates"
+            outs = [replace(out, definition=None, why=why) for out in outs]
         # An analyst's own alias a0 must not be taken for the block's column in ORDER BY.
         for clause in ("expressions", "where", "qualify", "order", "windows"):
             part_of = tree.args.get(clause)
@@ -256,7 +276,68 @@ class Compiler(Outer):
                 for each in columns_of(node) if isinstance(node, exp.Expr) else ():
                     if not each.table:
                         each.set("table", exp.to_identifier(block_name(number)))
-        return Compiled(tree, outs, hidden)
+        clauses = ("where", "qualify", "limit", "offset", "distinct")
+        whole = not any(tree.args.get(clause) for clause in clauses)
+        return Compiled(tree, outs, hidden, whole)
+
+    def _part(self, leaf: Leaf) -> Part:
+        """A block with what its columns' mechanisms mean for its errors."""
+        block = leaf.block
+        columns = [self._catalog.sensitive[name] for name in block.sensitive]
+        entangled = any(each.mechanism in ("identity", "swap", "decoy") for each in columns)
+        steady: frozenset[int] = frozenset()
+        if self._catalog.weighted:
+            unmoved = all(getattr(each.channel, "retention", 0.0) == 1.0 for each in columns)
+            public = not any(key.sensitive for key in block.keys)
+            steady = frozenset(
+                i
+                for i, aggregate in enumerate(block.aggregates)
+                if unmoved
+                or (
+                    public
+                    and aggregate.call.name == "count"
+                    and not any(
+                        piece.truths or piece.factor
+                        for k in aggregate.bases
+                        for piece in block.bases[k]
+                    )
+                )
+            )
+        return Part(leaf, entangled=entangled, steady=steady)
+
+    def _export_classes(self, tree: exp.Select, number: int, part: Part) -> list[str]:
+        """What windows further out need that add up all cells of sensitive keys."""
+        block = part.leaf.block
+        if len(block.sets) != 1 or not any(key.sensitive for key in block.keys):
+            return []
+        linear = [i for i in part.estimates() if block.aggregates[i].kind == "linear"]
+        sums = [j for j in linear if block.aggregates[j].call.name in ("count", "sum")]
+        if len(linear) > MOST_PAIRED:
+            return []
+        part.classes |= {(i, j) for i in linear for j in sums}
+        return [self._export(tree, number, f"t{i}_{j}") for i in linear for j in sums]
+
+    def _guard(self, clause: object, part: Part, filtered: bool) -> None:
+        """Denominators of a leaf that cannot be told from zero become NULL."""
+
+        def doubt(quotient: exp.Expr) -> exp.Expr | None:
+            below = divisor(quotient)
+            known = part.estimates()
+            used = [i for i in known if depends(below, f"a{i}")]
+            if not used:
+                return None
+            try:
+                definition = self._with_totals(below, part, filtered, lambda node: node)
+            except NoTotal:
+                return None
+            part.pairs |= {(i, j) for i in used for j in used}
+            made = self._columns_of_totals(part)
+            found = part.doubt(definition, made)
+            return None if found is None else realised(found, made)
+
+        for node in clause if isinstance(clause, list) else [clause]:
+            if isinstance(node, exp.Expr):
+                guard(node, doubt)
 
     @staticmethod
     def _is_mode(part: Part, node: exp.Column) -> bool:
@@ -325,7 +406,8 @@ class Compiler(Outer):
                             c.replace(column("seen" + c.name[1:]))
                     each.replace(holder)
                     continue
-                each.replace(exp.Paren(this=block_bars(argument, uncertain).field(field_)))
+                made = part.bars(argument).written(field_)
+                each.replace(exp.Paren(this=made))
 
     # -- outer queries ----------------------------------------------------------------
 

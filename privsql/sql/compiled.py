@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from privsql.sql import bars as error_bars
-from privsql.sql.bars import Bars, Covariance, bars_of
+from privsql.sql.aggregates import SPREADS, counted
+from privsql.sql.bars import Bars, Covariance, Known, bars_of, cancels, doubt_of
 from privsql.sql.block import OURS, Leaf
+from privsql.sql.calculus import depends
+from privsql.sql.ratios import divisors
 from privsql.sql.totals import Total, Translate
 from privsql.sql.tree import (
     column,
     name_of,
+    number,
 )
-from privsql.sql.writing import deviation, wald
+from privsql.sql.writing import KNOWN_ROWS, deviation, wald
 
 # An inner query passes the covariances of all its estimates on, if they are not more.
 MOST_PAIRED = 8
@@ -33,6 +38,9 @@ class Out:
     definition: exp.Expr | None = None  # over the columns of one block
     block: int = -1
     bars: tuple[str, ...] = ()  # hidden columns that hold its error bars
+    why: str = ""  # it has no error bars
+    ratio: bool = False  # divides by an estimate, so that it may come to nothing
+    spread: bool = False  # a variance or its kin, which may come out below zero
 
 
 @dataclass
@@ -42,6 +50,7 @@ class Compiled:
     tree: exp.Expr
     outs: list[Out]
     hidden: list[str] = field(default_factory=list)
+    whole: bool = False  # its rows are all rows of one block, each once
 
 
 @dataclass
@@ -55,6 +64,8 @@ class Part:
     totals_done: dict[str, tuple[Total, Translate]] = field(default_factory=dict)
     constants: dict[str, exp.Expr] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
+    entangled: bool = False  # a column was perturbed as a whole: groups vary together
+    steady: frozenset[int] = frozenset()  # aggregates that are sums of positive weights
 
     def uncertain(self) -> list[str]:
         """Names of everything uncertain in the block's definitions."""
@@ -67,6 +78,50 @@ class Part:
             for i, a in enumerate(self.leaf.block.aggregates)
             if a.kind in ("linear", "quantile", "mode")
         ]
+
+    def bars(self, node: exp.Expr) -> Bars:
+        """Error bars of an expression over the columns of the block's table."""
+        return bars_of(node, self.uncertain(), self._known(self.exported))
+
+    def doubt(self, below: exp.Expr, more: Iterable[str] = ()) -> exp.Expr | None:
+        """Where a denominator cannot be told from zero; ``more`` are columns to be made yet."""
+        return doubt_of(below, self.uncertain(), self._known(self.exported | set(more)))
+
+    def divides(self, node: exp.Expr) -> bool:
+        """Whether an expression divides by an estimate, or has an average in it."""
+        if divisors(node, self.uncertain()):
+            return True
+        return any(counted(self._name_of(i)) is not None for i in self._used(node))
+
+    def is_spread(self, node: exp.Expr) -> bool:
+        """Whether a variance or its kin is in an expression."""
+        return any(self._name_of(i) in SPREADS for i in self._used(node))
+
+    def _used(self, node: exp.Expr) -> list[int]:
+        return [i for i in self.estimates() if depends(node, f"a{i}")]
+
+    def _name_of(self, i: int) -> str:
+        return self.leaf.block.aggregates[i].call.name
+
+    def _known(self, exported: set[str]) -> Known:
+        return Known(
+            _own,
+            block_covariance(exported),
+            lambda name: column(effective_name(name)),
+            self._linear,
+            self._risky,
+        )
+
+    def _linear(self, name: str) -> bool:
+        if name.startswith("w"):
+            return True
+        return self.leaf.block.aggregates[int(name[1:])].kind == "linear"
+
+    def _risky(self, name: str) -> bool:
+        if name.startswith("a"):
+            return int(name[1:]) not in self.steady
+        total = {**self.totals_done, **self.totals}[name][0]
+        return not set(total.slopes) <= self.steady
 
 
 def block_name(number: int) -> str:
@@ -86,23 +141,22 @@ def our_function(node: exp.Expr) -> str | None:
     return short if short != name and short in OURS else None
 
 
-def block_bars(node: exp.Expr, uncertain: list[str], exported: set[str] | None = None) -> Bars:
-    """Error bars of an expression over the columns of one block's table."""
-
-    def own(name: str) -> Bars:
-        if name.startswith("w"):
-            spread = deviation(column(f"c{name}_{name}"))
-            value = column(name)
-            bars = Bars(spread, *wald(value, spread, column(f"e{name}")))
-            return error_bars.unless_certain(value, bars)
+def _own(name: str) -> Bars:
+    """The error bars of an estimate or a total itself."""
+    if not name.startswith("w"):
         s, low, high, good = (column(letter + name[1:]) for letter in PARTS.values())
         return Bars(s, low, high, good)
+    value, variance = column(name), column(f"c{name}_{name}")
+    spread = deviation(variance)
+    bars = Bars(spread, *wald(value, spread, column(f"e{name}")))
+    cancel = cancels(variance, column(f"m{name}"))
+    settled = exp.GTE(this=column(f"e{name}"), expression=number(KNOWN_ROWS))
+    either = exp.Or(this=exp.Paren(this=cancel), expression=settled)
+    vanish = exp.Coalesce(this=either, expressions=[exp.Boolean(this=False)])
+    return error_bars.unless_certain(value, bars, vanish)
 
-    covariance = block_covariance(exported)
-    return bars_of(node, uncertain, own, covariance, lambda name: column(effective_name(name)))
 
-
-def block_covariance(exported: set[str] | None) -> Covariance:
+def block_covariance(exported: set[str]) -> Covariance:
     """Covariances of a block's estimates and totals by the columns that hold them."""
 
     def covariance(one: str, two: str) -> exp.Expr | None:
@@ -112,7 +166,7 @@ def block_covariance(exported: set[str] | None) -> Covariance:
         # A total is named before an estimate, and totals in their own order.
         first, second = sorted((one, two), key=lambda name: (name[0] != "w", name))
         shared = f"c{first}_{second}"
-        return column(shared) if exported is None or shared in exported else None
+        return column(shared) if shared in exported else None
 
     return covariance
 

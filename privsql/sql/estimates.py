@@ -14,11 +14,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from privsql.sql.aggregates import SPREADS, Formula, formula, unless_zero
+from privsql.sql.aggregates import SPREADS, Formula, counted, formula, unless_zero
 from privsql.sql.block import Aggregate, Block
 from privsql.sql.calculus import Slope, add, derivative, is_zero, moves, multiply
 from privsql.sql.catalog import PUBLISHED
 from privsql.sql.quantiles import located, looked_up
+from privsql.sql.ratios import doubtful, unless
 from privsql.sql.scan import StateScan
 from privsql.sql.states import States
 from privsql.sql.sums import counted_piece, varying
@@ -116,6 +117,7 @@ class Estimates:
                     for key, node in made.levels[level].items():
                         self._intermediate(query, i, key, node)
         query = self._more(query, "sums")
+        query.append("joins", exp.Join(this=table(name("z")), kind="CROSS"))
         slopes: dict[int, dict[int, exp.Expr]] = {}
         for i, aggregate in enumerate(self._block.aggregates):
             if aggregate.kind == "linear":
@@ -125,7 +127,6 @@ class Estimates:
             elif aggregate.kind == "mode":
                 choose(query, *_no_bars(i))
         query = self._more(query, "values")
-        query.append("joins", exp.Join(this=table(name("z")), kind="CROSS"))
         for i, j in self._pairs:
             known = i in slopes and j in slopes
             node = self._covariance(slopes[i], slopes[j], i, j) if known else exp.Null()
@@ -225,7 +226,9 @@ class Estimates:
 
     def _linear(self, query: exp.Select, i: int, aggregate: Aggregate) -> dict[int, exp.Expr]:
         made = self._formulas[i]
-        choose(query, named(cast(wrapped(made.value), "DOUBLE"), f"a{i}"))
+        value: exp.Expr = cast(wrapped(made.value), "DOUBLE")
+        doubt = self._doubt(aggregate)
+        choose(query, named(value if doubt is None else unless(doubt, value), f"a{i}"))
         observed: exp.Expr = exp.Null()
         if aggregate.call.name in ("count", "count_if", "sum"):
             observed = column(f"r{aggregate.bases[0]}")
@@ -288,6 +291,32 @@ class Estimates:
             return found[0] if found else number(KNOWN_ROWS)
         return exp.Least(this=found[0], expressions=found[1:])
 
+    def _doubt(self, aggregate: Aggregate) -> exp.Expr | None:
+        """Where the rows that an average or a spread divides by cannot be told from zero."""
+        at = counted(aggregate.call.name)
+        if at is None or self._fixed:
+            return None
+        k = aggregate.bases[at]
+        if set(self._base[k]) <= self._sure or self._sampled_only(k):
+            return None
+        rows = self._effective(replace(aggregate, bases=(k,)))
+        # The likelihood's average is as doubtful as the inversion's.
+        value = column(f"{'j' if self._iterative else 'b'}{k}")
+        doubt = doubtful(value, column(f"v{k}_{k}"), rows)
+        if isinstance(self._certain, exp.Boolean):
+            return doubt
+        return exp.And(this=exp.Not(this=wrapped(self._certain.copy())), expression=doubt)
+
+    def _sampled_only(self, k: int) -> bool:
+        """Whether a count is uncertain by sampling alone: a sum of weights, never about zero."""
+        if not self._scan.weighted:
+            return False
+        public = not any(key.sensitive for key in self._block.keys) and not any(
+            piece.truths or piece.factor for piece in self._block.bases[k]
+        )
+        axes = self._states.axes
+        return public or (bool(axes) and all(axis.fixed for axis in axes))
+
     # -- intervals ----------------------------------------------------------------------
 
     def _interval(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...]:
@@ -314,15 +343,30 @@ class Estimates:
     def _uncertain(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...]:
         value = column(f"a{i}")
         spread = deviation(column(f"c{i}_{i}"))
+        there = exp.Not(this=exp.Is(this=value, expression=exp.Null()))
         if aggregate.call.name in SPREADS:
             # What came out below zero has no value, so it has no error either.
-            there = exp.Not(this=exp.Is(this=value, expression=exp.Null()))
             spread = exp.Case(ifs=[exp.If(this=there, true=spread)])
         rows = column(f"e{i}")
         if self._struct(i, aggregate) is not None:
             struct = column(f"iv{i}")
             ends = self._cut(i, aggregate, field(struct, "low"), field(struct, "high"))
-            return spread, *ends, field(struct, "reliable")
+            if aggregate.call.name != "avg":
+                return spread, *ends, field(struct, "reliable")
+            # An average that is the same whatever the data has an interval that is a point.
+            low, high = field(struct, "low"), field(struct, "high")
+            point = exp.EQ(this=low, expression=high)
+            shown = [
+                exp.Case(
+                    ifs=[
+                        exp.If(this=exp.Not(this=wrapped(there)), true=exp.Null()),
+                        exp.If(this=point, true=exact),
+                    ],
+                    default=node,
+                )
+                for node, exact in zip((spread, *ends), (number(0.0), value, value), strict=True)
+            ]
+            return *shown, exp.And(this=there, expression=field(struct, "reliable"))
         # The likelihood's interval is the inversion's, cut to what is possible.
         base = "j" if self._iterative else "b"
         simple = aggregate.call.name in ("count", "count_if", "sum")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from privsql.sql import bars as error_bars
-from privsql.sql.bars import FIELDS, variance_of
+from privsql.sql.bars import FIELDS, NOT_AT_HAND, Bars, realised, variance_of
 from privsql.sql.calculus import depends
 from privsql.sql.catalog import UnknownColumn
 from privsql.sql.compiled import (
@@ -21,8 +21,10 @@ from privsql.sql.compiled import (
     ordered_pairs,
     our_function,
 )
-from privsql.sql.showing import Showing
-from privsql.sql.totals import Translate, read_total
+from privsql.sql.frames import with_names
+from privsql.sql.ratios import divisor, divisors, guard, quotients
+from privsql.sql.showing import TWO_QUERIES, Showing, held_bars
+from privsql.sql.totals import NoTotal, Translate, read_total
 from privsql.sql.tree import (
     Unsupported,
     bare,
@@ -32,8 +34,11 @@ from privsql.sql.tree import (
     named,
     outermost,
     place_of,
+    sql,
 )
 from privsql.sql.writing import ENOUGH_ROWS
+
+NOT_ADDED = "of the rows of an answer only sums and averages over public groups keep theirs"
 
 
 class Outer(Showing):
@@ -42,6 +47,7 @@ class Outer(Showing):
     def _outer(self, select: exp.Select) -> Compiled:
         """A SELECT over answers and public tables."""
         tree = select.copy()
+        with_names(tree)
         items: list[tuple[str, Compiled | None]] = []
         # The copy's sources must keep the identity by which CTEs are found.
         originals = self._sources.sources(select)
@@ -64,9 +70,11 @@ class Outer(Showing):
         for clause in ("where", "having", "qualify", "order"):
             part = tree.args.get(clause)
             if isinstance(part, exp.Expr):
-                if clause != "order" and any(columns.uncertain(c) for c in columns_of(part)):
+                compared = any(columns.uncertain(c) for c in columns_of(part))
+                if clause != "order" and (compared or self._has_estimate_below(part)):
                     self._say_selected()
                 self._replace_ours(part, columns)
+        self._where = tree.args.get("where")
         outs: list[Out] = []
         projections: list[exp.Expr] = []
         for projection in tree.expressions:
@@ -80,6 +88,8 @@ class Outer(Showing):
             outs.append(out)
             projections.append(projection)
         tree.set("expressions", projections)
+        for clause in ("expressions", "where", "having", "qualify", "order"):
+            self._guard_outside(tree.args.get(clause), columns, grouped)
         if grouped:
             self._constants = {}
             outs = [replace(out, definition=None, bars=()) for out in outs]
@@ -96,7 +106,82 @@ class Outer(Showing):
         for number, each in enumerate(self.parts):
             if each.totals or each.constants:
                 hidden += self._export_totals(tree, number, each)
-        return Compiled(tree, outs, hidden)
+        clauses = ("where", "qualify", "limit", "offset")
+        whole = columns.whole and not any(tree.args.get(clause) for clause in clauses)
+        return Compiled(tree, outs, hidden, whole)
+
+    def _guard_outside(self, clause: object, columns: _Columns, grouped: bool) -> None:
+        """Denominators over answers that cannot be told from zero become NULL."""
+
+        def doubt(quotient: exp.Expr) -> exp.Expr | None:
+            below = divisor(quotient)
+            found = {c.sql(): c for c in columns_of(below) if columns.uncertain(c)}
+            if not found:
+                return None
+            if grouped and not _inside_aggregate(quotient):
+                sums = self._sum_bars(below, columns)
+                return None if sums is None else error_bars.doubt_by(sums)
+            if next(outermost(below, lambda n: isinstance(n, exp.Window)), None) is not None:
+                return self._doubt_of_window(below, columns)
+            parts = [self._doubt_at(below, list(found.values()), columns)]
+            if parts[0] is None:
+                parts = [self._doubt_at(each, [each], columns) for each in found.values()]
+            return error_bars.any_of([part for part in parts if part is not None])
+
+        for node in clause if isinstance(clause, list) else [clause]:
+            if isinstance(node, exp.Expr):
+                guard(node, doubt)
+
+    def _doubt_at(
+        self, below: exp.Expr, named_: list[exp.Column], columns: _Columns
+    ) -> exp.Expr | None:
+        """The doubt of an expression over estimates of one block, in the names of this SELECT."""
+        hits = [hit for hit in map(columns.hit, named_) if hit is not None]
+        if len({(alias, out.block) for alias, out in hits}) != 1:
+            return None
+        alias, out = hits[0]
+        if len(hits) == 1 and out.definition is None and out.bars:
+            if not isinstance(bare(below), exp.Column):
+                return None
+            return error_bars.doubt_by(held_bars(out, alias))
+        if any(each.definition is None for _, each in hits):
+            return None
+        holder = exp.Paren(this=bare(below).copy())
+        constants: dict[str, exp.Expr] = {}
+        for each in list(columns_of(holder)):
+            hit = columns.hit(each)
+            if hit is not None and hit[1].estimate and hit[1].definition is not None:
+                each.replace(exp.Paren(this=hit[1].definition.copy()))
+            else:
+                constants[f"x{len(constants)}"] = each.copy()
+                each.replace(column(f"x{len(constants) - 1}"))
+        part = self.parts[out.block]
+        names = {f"a{i}" for i in part.estimates()}
+        used = sorted(int(c.name[1:]) for c in columns_of(holder) if c.name in names)
+        pairs = ordered_pairs(part.pairs)
+        if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
+            return None
+        doubt = part.doubt(bare(holder))
+        if doubt is None:
+            return None
+        made = exp.Paren(this=doubt.copy())
+        for each in list(columns_of(made)):
+            known = constants.get(each.name)
+            hidden = column(hidden_name(out.block, each.name), alias)
+            each.replace(hidden if known is None else known.copy())
+        return made
+
+    def _doubt_of_window(self, below: exp.Expr, columns: _Columns) -> exp.Expr | None:
+        """The doubt of a denominator with a window, over the rows of one answer."""
+        out = self._out(below, below, columns, grouped=False)
+        if out.definition is None:
+            return None
+        part = self.parts[out.block]
+        made = self._columns_of_totals(part)
+        doubt = part.doubt(out.definition, made)
+        if doubt is None:
+            return None
+        return self._translated(realised(doubt, made), out.block, self._constants)
 
     def _aggregated(self, tree: exp.Select, outs: list[Out], columns: _Columns) -> Compiled:
         """Sums and averages over the rows of an answer keep their error, others lose it.
@@ -110,18 +195,18 @@ class Outer(Showing):
                 continue
             projection = tree.expressions[i]
             inner = bare(projection.this if isinstance(projection, exp.Alias) else projection)
-            fields = self._sum_bars(inner, columns) if not tree.args.get("distinct") else None
-            if fields is None:
-                self._lost(f"{out.name!r}")
+            bars = self._sum_bars(inner, columns) if not tree.args.get("distinct") else None
+            if bars is None:
+                outs[i] = replace(out, why=out.why or NOT_ADDED)
                 continue
             names = tuple(f"privsql_sum{len(self.parts)}_{i}_{f}" for f in FIELDS)
-            for name, node in zip(names, fields, strict=True):
-                tree.append("expressions", named(node, name))
+            for name, part in zip(names, FIELDS, strict=True):
+                tree.append("expressions", named(bars.field(part), name))
             outs[i] = replace(out, bars=names)
             hidden += names
         return Compiled(tree, outs, hidden)
 
-    def _sum_bars(self, node: exp.Expr, columns: _Columns) -> tuple[exp.Expr, ...] | None:
+    def _sum_bars(self, node: exp.Expr, columns: _Columns) -> Bars | None:
         argument = bare(node.this) if isinstance(node, exp.Sum | exp.Avg) else None
         if not columns.alone or not isinstance(argument, exp.Column):
             return None
@@ -151,7 +236,7 @@ class Outer(Showing):
             this="bool_and", expressions=[column(hidden_name(out.block, "certain"))]
         )
         enough = exp.GTE(this=exp.Min(this=least), expression=exp.Literal.number(ENOUGH_ROWS))
-        return (
+        return Bars(
             error.copy(),
             exp.Sub(this=node.copy(), expression=half),
             exp.Add(this=node.copy(), expression=half.copy()),
@@ -208,12 +293,15 @@ class Outer(Showing):
         plain = bare(inner)
         if isinstance(plain, exp.Column) and uncertain and not grouped:
             return replace(uncertain[0][1], name=name)
+        ratio = any(out.ratio for _, out in uncertain) or self._divides(inner, columns)
         blocks = {(item, out.block) for item, out in uncertain}
         defined = all(out.definition is not None for _, out in uncertain)
         if deep or grouped or not defined or len(blocks) != 1:
-            if not grouped:
-                self._lost(f"{name!r}")
-            return Out(name, True)
+            why = next((out.why for _, out in uncertain if out.why), "")
+            if deep or len(blocks) > 1:
+                why = TWO_QUERIES
+            why = "" if grouped and not deep else why or NOT_AT_HAND
+            return Out(name, True, why=why, ratio=ratio)
         holder = exp.Paren(this=plain.copy())
         block = uncertain[0][1].block
         for each in list(columns_of(holder)):
@@ -222,41 +310,77 @@ class Outer(Showing):
                 each.replace(exp.Paren(this=hit[1].definition.copy()))
             else:
                 # A constant of the row: its value must be at hand where the error is.
-                known = f"x{len(self._constants)}"
-                self._constants[hidden_name(block, known)] = each.copy()
-                each.replace(column(known))
+                each.replace(column(self._constant(each, block)))
         part = self.parts[block]
-        definition: exp.Expr | None = bare(holder)
+        definition: exp.Expr = bare(holder)
         if next(outermost(holder, lambda n: isinstance(n, exp.Window)), None) is not None:
             # Joined rows may repeat; the rows of one answer alone are what its block says.
-            sensitive = any(key.sensitive for key in part.leaf.block.keys)
-            definition = None
-            if columns.alone and not sensitive:
-                outside = self._outside(block)
-                definition = self._with_totals(bare(holder), part, True, outside)
+            if not columns.alone:
+                why = "a window over joined rows, which may repeat"
+                return Out(name, True, why=why, ratio=ratio)
+            filtered = not columns.whole or self._where is not None
+            before, totals = ordered_pairs(part.pairs), dict(part.totals)
+            try:
+                definition = self._with_totals(definition, part, filtered, self._outside(block))
+                if not ordered_pairs(part.pairs) <= before:
+                    raise NoTotal(NOT_AT_HAND)  # the inner query did not pass them on
+            except NoTotal as problem:
+                part.pairs, part.totals = set(before), totals
+                return Out(name, True, why=str(problem), ratio=ratio)
         names = {f"a{i}" for i in part.estimates()}
         used = sorted(int(c.name[1:]) for c in columns_of(holder) if c.name in names)
         pairs = ordered_pairs(part.pairs)
-        if definition is None or any(
-            (i, j) not in pairs for n, i in enumerate(used) for j in used[n:]
-        ):
-            self._lost(f"{name!r}")
-            return Out(name, True)
-        return Out(name, True, definition, block)
+        if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
+            return Out(name, True, why=NOT_AT_HAND, ratio=ratio)
+        return self._made(name, True, definition, block, "")
+
+    def _divides(self, node: exp.Expr, columns: _Columns) -> bool:
+        """Whether an expression over answers divides by an estimate."""
+        names = [c.name for c in columns_of(node) if columns.uncertain(c)]
+        below = [divisor(quotient) for quotient in quotients(node)]
+        return any(self._has_estimate_below(each) for each in below) or bool(divisors(node, names))
+
+    def _constant(self, node: exp.Column, block: int) -> str:
+        """The name of a constant of the row in a block's definitions, the same for the same."""
+        text = sql(node)
+        prefix = hidden_name(block, "")
+        for name, known in self._constants.items():
+            if name.startswith(prefix) and sql(known) == text:
+                return name.removeprefix(prefix)
+        name = f"x{len(self._constants)}"
+        self._constants[prefix + name] = node.copy()
+        return name
+
+    def _made(
+        self,
+        name: str,
+        estimate: bool,
+        definition: exp.Expr | None,
+        block: int,
+        why: str,
+        ratio: bool = False,
+    ) -> Out:
+        """A column with what its definition says about when it may come to nothing."""
+        part = self.parts[block]
+        if definition is None:
+            return Out(name, estimate, None, block, why=why, ratio=ratio)
+        ratio, spread = ratio or part.divides(definition), part.is_spread(definition)
+        return Out(name, estimate, definition, block, why=why, ratio=ratio, spread=spread)
 
     def _outside(self, block: int) -> Translate:
         """Columns of a block, and constants of the row, as an outer SELECT names them."""
         constants = dict(self._constants)
+        return lambda node: self._translated(node, block, constants)
 
-        def translate(node: exp.Expr) -> exp.Expr:
-            holder = exp.Paren(this=node.copy())
-            for each in list(columns_of(holder)):
-                name = hidden_name(block, each.name)
-                each.replace(constants[name].copy() if name in constants else column(name))
-            inner: exp.Expr = holder.this
-            return inner
-
-        return translate
+    @staticmethod
+    def _translated(node: exp.Expr, block: int, constants: dict[str, exp.Expr]) -> exp.Expr:
+        holder = exp.Paren(this=node.copy())
+        for each in list(columns_of(holder)):
+            name = hidden_name(block, each.name)
+            known = hidden_name(block, each.name) in constants
+            each.replace(constants[name].copy() if known else column(name))
+        inner: exp.Expr = holder.this
+        return inner
 
     def _replace_ours(self, node: exp.Expr, columns: _Columns) -> None:
         for each in list(node.find_all(exp.Anonymous)):
@@ -275,24 +399,36 @@ class Outer(Showing):
             if out.definition is None:
                 each.replace(exp.Paren(this=error_bars.none().field(field_)))
                 continue
-            made = self._bars(out).field(field_)
+            made = self._bars(out).written(field_)
             each.replace(exp.Paren(this=self._exported(made, out.block)))
+
+    def _columns_of_totals(self, part: Part) -> dict[str, exp.Expr]:
+        """Totals and their covariances with everything, over the columns of the block."""
+        made: dict[str, exp.Expr] = {}
+        pairs = ordered_pairs(part.pairs)
+        for name, (total, _) in part.totals.items():
+            made[name] = total.window
+            made[f"e{name}"] = total.effective()
+            made[f"m{name}"] = total.size()
+            for i in part.estimates():
+                if all((min(i, j), max(i, j)) in pairs for j in total.slopes):
+                    made[f"c{name}_a{i}"] = total.with_estimate(i)
+            for other, (second, _) in part.totals.items():
+                wanted = {(min(i, j), max(i, j)) for i in total.slopes for j in second.slopes}
+                both = total.with_total(second) if name <= other and wanted <= pairs else None
+                if both is not None:
+                    made[f"c{name}_{other}"] = both
+            if total.classes:
+                part.classes |= {(i, j) for i in part.estimates() for j in total.slopes}
+        return made
 
     def _export_totals(self, tree: exp.Select, number: int, part: Part) -> list[str]:
         """Totals, their covariances with everything, and constants that are windows."""
         made: dict[str, exp.Expr] = dict(part.constants)
-        for name, (total, translate) in part.totals.items():
-            made[name] = translate(total.window)
-            made[f"e{name}"] = translate(total.effective())
-            for i in part.estimates():
-                if all((min(i, j), max(i, j)) in ordered_pairs(part.pairs) for j in total.slopes):
-                    made[f"c{name}_a{i}"] = translate(total.with_estimate(i))
-            for other, (second, _) in part.totals.items():
-                both = total.with_total(second)
-                if name <= other and both is not None:
-                    made[f"c{name}_{other}"] = translate(both)
-            if total.classes:
-                part.classes |= {(i, j) for i in part.estimates() for j in total.slopes}
+        if part.totals:
+            # The last one knows the constants of all.
+            _, translate = list(part.totals.values())[-1]
+            made |= {name: translate(n) for name, n in self._columns_of_totals(part).items()}
         exported = []
         for name, node in made.items():
             exported.append(hidden_name(number, name))
@@ -304,29 +440,40 @@ class Outer(Showing):
 
     def _with_totals(
         self, node: exp.Expr, part: Part, filtered: bool, translate: Translate
-    ) -> exp.Expr | None:
-        """A definition in which windows are variables of their own, or None."""
+    ) -> exp.Expr:
+        """A definition in which windows are variables of their own, or NoTotal."""
         holder = exp.Paren(this=node.copy())
         known = part.estimates()
         for window in list(outermost(holder, lambda n: isinstance(n, exp.Window))):
+            if any(depends(window, name) for name in part.totals_done):
+                raise NoTotal("a window over another window's estimates")
             if not any(depends(window, f"a{i}") for i in known):
                 name = f"y{len(part.constants)}"
                 part.constants[name] = translate(window)
             else:
-                name = f"w{len(part.totals)}"
-                block = part.leaf.block
-                total = read_total(window, name, block, known, filtered)  # type: ignore[arg-type]
-                if total is None:
-                    return None
-                part.totals[name] = (total, translate)
-                part.pairs |= {(i, j) for i in total.slopes for j in total.slopes}
+                name = self._total(window, part, filtered, translate)  # type: ignore[arg-type]
             window.replace(column(name))
         inner: exp.Expr = holder.this
         used = {c.name for c in columns_of(inner)}
+        together = {i for i in known if f"a{i}" in used}
         for name in used & set(part.totals):
-            for i in (i for i in known if f"a{i}" in used):
-                part.pairs |= {(i, j) for j in part.totals[name][0].slopes}
+            together |= set(part.totals[name][0].slopes)
+        if used & set(part.totals):
+            part.pairs |= {(i, j) for i in together for j in together}
         return inner
+
+    @staticmethod
+    def _total(window: exp.Window, part: Part, filtered: bool, translate: Translate) -> str:
+        """The variable of a window, the same for the same window."""
+        known, block = part.estimates(), part.leaf.block
+        name = f"w{len(part.totals_done) + len(part.totals)}"
+        total = read_total(window, name, block, known, filtered, part.entangled)
+        for old, (other, _) in part.totals.items():
+            if other.key == total.key:
+                return old
+        part.totals[name] = (total, translate)
+        part.pairs |= {(i, j) for i in total.slopes for j in total.slopes}
+        return name
 
 
 class _Columns:
@@ -336,18 +483,32 @@ class _Columns:
         self._items = items
         self._repeated = repeated
         self.alone = len(items) == 1
+        self.whole = self.alone and items[0][1] is not None and items[0][1].whole
 
-    def find(self, node: exp.Column) -> tuple[str, Out] | None:
-        """The answer's column of this name, with the alias of its query."""
+    def hit(self, node: exp.Column) -> tuple[str, Out] | None:
+        """The answer's column of this name with all that is known about it."""
         for alias, made in self._items:
             if made is None or (node.table and node.table.casefold() != alias.casefold()):
                 continue
             for out in made.outs:
                 if out.name.casefold() == node.name.casefold():
-                    if set(made.hidden) & self._repeated:
-                        return alias, replace(out, definition=None)
                     return alias, out
         return None
+
+    def find(self, node: exp.Column) -> tuple[str, Out] | None:
+        """The answer's column of this name, with the alias of its query.
+
+        What two sources bring under one name cannot be told apart further out.
+        """
+        found = self.hit(node)
+        if found is None:
+            return None
+        hidden = next(
+            (made.hidden for alias, made in self._items if alias == found[0] and made), []
+        )
+        if set(hidden) & self._repeated:
+            return found[0], replace(found[1], definition=None, why=TWO_QUERIES)
+        return found
 
     def uncertain(self, node: exp.Column) -> bool:
         """Whether a name is that of an estimate."""
@@ -396,5 +557,17 @@ def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
     return made
 
 
+def _inside_aggregate(node: exp.Expr) -> bool:
+    above = node.parent
+    while above is not None and not isinstance(above, exp.Query):
+        if is_aggregate(above):
+            return True
+        above = above.parent
+    return False
+
+
 def _is_plain_aggregate(node: exp.Expr) -> bool:
-    return is_aggregate(node) and not isinstance(node.parent, exp.Window)
+    around = node.parent
+    while isinstance(around, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+        around = around.parent
+    return is_aggregate(node) and not isinstance(around, exp.Window)

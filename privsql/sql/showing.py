@@ -14,7 +14,8 @@ from privsql.sql.bars import FIELDS, Bars
 from privsql.sql.calculus import depends
 from privsql.sql.catalog import Catalog
 from privsql.sql.compared import Constants
-from privsql.sql.compiled import Compiled, Out, Part, block_bars, hidden_name
+from privsql.sql.compiled import Compiled, Out, Part, hidden_name
+from privsql.sql.ratios import divides_by, unless
 from privsql.sql.rows import Sources
 from privsql.sql.tree import (
     Unsupported,
@@ -22,9 +23,18 @@ from privsql.sql.tree import (
     choose,
     column,
     columns_of,
+    derived,
     named,
     outermost,
 )
+
+TWO_QUERIES = "how the estimates of two queries vary together is not known"
+
+
+def held_bars(out: Out, alias: str | None = None) -> Bars:
+    """The error bars that a query holds in columns."""
+    stderr, low, high, good = (column(name, alias) for name in out.bars)
+    return Bars(stderr, low, high, good)
 
 
 class Showing(ABC):
@@ -51,7 +61,9 @@ class Showing(ABC):
         self.parts: list[Part] = []
         self.notices: list[Notice] = []
         self._outermost: exp.Expr | None = None
+        self._windows = False  # whether the statement has any
         self._constants: dict[str, exp.Expr] = {}
+        self._where: exp.Expr | None = None  # of the outer SELECT at hand
         self.counts: list[int] = []  # columns that are counts themselves
 
     def _notice(self, code: str, text: str) -> None:
@@ -81,7 +93,9 @@ class Showing(ABC):
 
     def _note_selected(self, where: object, uncertain: list[str]) -> None:
         """Rows that were kept by comparing estimates are not all the rows that should be."""
-        if isinstance(where, exp.Expr) and any(depends(where, name) for name in uncertain):
+        if not isinstance(where, exp.Expr):
+            return
+        if any(depends(where, name) for name in uncertain) or self._has_estimate_below(where):
             self._say_selected()
 
     def _say_selected(self) -> None:
@@ -90,8 +104,8 @@ class Showing(ABC):
             "rows were kept or dropped by comparing estimates, which may err for each row",
         )
 
-    def _lost(self, what: str) -> None:
-        self._notice("no-error", f"{what} has no error bar: the covariance is not at hand")
+    def _lost(self, what: str, why: str) -> None:
+        self._notice("no-error", f"{what} has no error bar: {why}")
 
     def _has_estimate_below(self, node: exp.Expr) -> bool:
         return any(
@@ -105,13 +119,24 @@ class Showing(ABC):
         for query in list(outermost(node, lambda n: isinstance(n, exp.Query))):
             if self._is_public_query(query):
                 continue  # it stays as it is, with any star in it
-            made = self._bare(self._query(query))
+            found = self._query(query)
+            made = self._bare(found, self._doubt_of(found) if divides_by(query) else None)
             if query.parent is None:
                 continue
             query.replace(made.tree)
             self._compiled[id(made.tree)] = made
-            if len(made.outs) == 1 and made.outs[0].estimate:
-                self._lost("arithmetic with the answer of a sub-query that is an estimate")
+
+    def _doubt_of(self, made: Compiled) -> exp.Expr | None:
+        """Where the one value of a sub-query cannot be told from zero."""
+        if len(made.outs) != 1 or not made.outs[0].estimate:
+            return None
+        out = made.outs[0]
+        if out.definition is not None:
+            doubt = self.parts[out.block].doubt(out.definition)
+            return None if doubt is None else self._exported(doubt, out.block)
+        if out.bars:
+            return error_bars.doubt_by(held_bars(out))
+        return None
 
     def _exported(self, node: exp.Expr, block: int) -> exp.Expr:
         """Columns of a block as the hidden columns under which they are exported."""
@@ -124,8 +149,7 @@ class Showing(ABC):
     def _bars(self, out: Out) -> Bars:
         if out.definition is None:
             return error_bars.none()
-        part = self.parts[out.block]
-        return block_bars(out.definition, part.uncertain(), part.exported)
+        return self.parts[out.block].bars(out.definition)
 
     def _with_bars(self, made: Compiled) -> Compiled:
         """The query with four columns for each estimate, and nothing else hidden."""
@@ -141,6 +165,8 @@ class Showing(ABC):
             choose(select, named(column(f"c{i}", "answer"), out.name))
         names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
         hidden = []
+        shared: list[exp.Expr] = []
+        whys: dict[int, str] = {}
         for i, out in enumerate(made.outs):
             if not wanted[i]:
                 continue
@@ -153,9 +179,20 @@ class Showing(ABC):
                 fields = {f: exact.field(f) for f in FIELDS}
             else:
                 bars = self._bars(out)
-                if not bars.known:
-                    self._lost(f"{out.name!r}")
+                whys[i] = out.why or bars.why
+                if whys[i]:
+                    self._lost(f"{out.name!r}", whys[i])
                 fields = {f: self._exported(bars.field(f), out.block) for f in FIELDS}
+                if bars.shared:
+                    names_of_shared = {
+                        hidden_name(out.block, name): column(f"privsql_let{i}_{name}")
+                        for name, _ in bars.shared
+                    }
+                    shared += [
+                        named(self._exported(node, out.block), f"privsql_let{i}_{name}")
+                        for name, node in bars.shared
+                    ]
+                    fields = {f: error_bars.realised(n, names_of_shared) for f, n in fields.items()}
             for name, node in fields.items():
                 hidden.append(f"privsql_bar{i}_{name}")
                 kind = "BOOLEAN" if name == "reliable" else None
@@ -165,19 +202,25 @@ class Showing(ABC):
             this=exp.to_identifier("answer"),
             columns=[exp.to_identifier(n, quoted=True) for n in names],
         )
-        select.from_(exp.Subquery(this=tree, alias=alias), copy=False)
+        source_ = exp.Subquery(this=tree, alias=alias)
+        if shared:
+            # What the error bars of one column share is worked out once.
+            inner = exp.Select(expressions=[exp.Star(), *shared]).from_(source_, copy=False)
+            source_ = derived(inner, "answer")
+        select.from_(source_, copy=False)
         outs = [
             replace(
                 out,
                 definition=None,
                 bars=tuple(f"privsql_bar{i}_{f}" for f in FIELDS) if wanted[i] else (),
+                why=whys.get(i, out.why),
             )
             for i, out in enumerate(made.outs)
         ]
         return Compiled(select, outs, hidden)
 
-    def _bare(self, made: Compiled) -> Compiled:
-        """The query with nothing but its own columns."""
+    def _bare(self, made: Compiled, doubt: exp.Expr | None = None) -> Compiled:
+        """The query with nothing but its own columns; the first is NULL where there is a doubt."""
         if not made.hidden:
             return made
         tree = made.tree.this if isinstance(made.tree, exp.Subquery) else made.tree
@@ -188,7 +231,10 @@ class Showing(ABC):
         )
         select = exp.Select().from_(exp.Subquery(this=tree, alias=alias), copy=False)
         for i, out in enumerate(made.outs):
-            choose(select, named(column(f"c{i}", "answer"), out.name))
+            value: exp.Expr = column(f"c{i}", "answer")
+            if doubt is not None and i == 0:
+                value = unless(doubt, value)
+            choose(select, named(value, out.name))
         result: exp.Expr = select
         if isinstance(made.tree, exp.Subquery):
             result = made.tree.copy()

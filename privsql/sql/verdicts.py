@@ -195,6 +195,16 @@ ORDER BY, LIMIT on an estimate -> answered: a notice: the largest is large by ch
 window functions over the result: totals and shares -> answered
     SELECT job, COUNT(*) / SUM(COUNT(*)) OVER () FROM patients WHERE disease = 'flu' GROUP
     BY job
+running totals, moving averages, LAG, LEAD -> answered: over groups of public columns
+    SELECT job, SUM(n) OVER (ORDER BY job), AVG(n) OVER (ORDER BY job ROWS 1 PRECEDING),
+    n - LAG(n) OVER (ORDER BY job), n / LAG(n) OVER (ORDER BY job)
+    FROM (SELECT job, COUNT(*) AS n FROM patients WHERE disease = 'flu' GROUP BY job)
+the same over groups of a sensitive column -> no-bars
+    SELECT disease, SUM(n) OVER (ORDER BY disease)
+    FROM (SELECT disease, COUNT(*) AS n FROM patients GROUP BY disease)
+shares over a sub-select -> answered
+    SELECT disease, n / SUM(n) OVER ()
+    FROM (SELECT disease, COUNT(*) AS n FROM patients GROUP BY disease)
 other window functions -> no-bars
     SELECT job, row_number() OVER (ORDER BY COUNT(*)) FROM patients WHERE disease = 'flu'
     GROUP BY job

@@ -186,6 +186,18 @@ QUESTIONS = {
     "no error at hand": Question(
         f"SELECT CAST(count(*) AS BIGINT) AS n {FLU}", notices=("no-error",)
     ),
+    "a ratio of too little": Question(
+        "SELECT avg(cost) AS a, sum(cost) / count(*) AS r, count(*) AS n FROM patients"
+        " WHERE disease = 'hiv' AND age > 78 AND smoker AND insured",
+        error_bars=True,
+        notices=("ratio", "unreliable"),
+    ),
+    "running totals and shares": Question(
+        "SELECT since, sum(n) OVER (ORDER BY since) AS t, n / sum(n) OVER () AS s FROM"
+        " (SELECT since, count(*) AS n FROM patients WHERE smoker AND job <> 'spy' GROUP BY since)"
+        " AS g ORDER BY since NULLS LAST",
+        error_bars=True,
+    ),
     "a wrapper": Question(
         f"SELECT * FROM (SELECT insured, count(*) AS n {FLU} GROUP BY insured) AS t"
         " ORDER BY insured LIMIT 1000"

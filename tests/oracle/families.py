@@ -31,7 +31,9 @@ class Promise:
 
 
 LINEAR = Promise()
-RATIO = Promise(bias=0.1, variance=(0.8, 1.2), linear=False)
+# A ratio is NULL where its denominator cannot be told from zero or has too few effective rows:
+# one in eleven at most in the smallest job, whose 200 rows leave 20 effective ones.
+RATIO = Promise(bias=0.1, variance=(0.8, 1.2), missing=0.1, linear=False)
 # Variances that come out below zero are NULL: up to one in five where a condition of share .3 at
 # retention .4 leaves 200 to 800 rows, which makes those cells small.
 SPREAD = Promise(
@@ -46,6 +48,8 @@ QUANTILE = Promise(bias=0.75, variance=None, coverage=(0.925, 1.0), large=0.0, l
 # because which answers are called reliable goes with their size there, which cuts their spread.
 SAMPLED = {"large": 0.0, "variance": (0.85, 1.4), "coverage": (0.925, 0.985)}
 PICKED = {**SAMPLED, "variance": (0.85, 1.5)}
+# Of 20 to 60 rows no denominator has 20 effective ones: a ratio is NULL but by chance (98%).
+NOTHING = {**PICKED, "missing": 1.0}
 
 # Mechanisms that perturb a column as a whole.  One column at a time: the formulas of identity
 # and swap are exact up to 1/N (1,500 releases: variance .94 to 1.09 of the empirical one, 93.9
@@ -189,6 +193,8 @@ def promise(family: Family, mechanism: str) -> Promise:
     changed: dict[str, Any] = {}
     if mechanism == "sps":
         changed = SAMPLED if family.promise.linear else PICKED
+        if family.promise is RATIO:
+            changed = NOTHING
     elif mechanism == "decoy":
         changed = DECOY if family.weight == "1" else DECOY_SUM
     elif mechanism in ("identity", "swap") and "age" in family.columns:

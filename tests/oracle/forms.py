@@ -192,7 +192,8 @@ def disagreement(
 ) -> str | None:
     """The first difference of two answers about one release, or None.
 
-    ``exactly`` compares what is called reliable as well; otherwise ``two`` may call less so.
+    ``exactly`` compares what is called reliable as well; otherwise ``two`` may call less so, and
+    say nothing of a ratio whose denominator it does not rely on.
     """
     within = SPREADS_WITHIN if any(word in sql.upper() for word in SPREADS) else WITHIN
     left, right = _cells(one), _cells(two)
@@ -207,6 +208,8 @@ def disagreement(
             good = x.pop("reliable", None), y.pop("reliable", None)
             if good[0] != good[1] and (exactly or not good[0]):
                 return f"{column.name} reliable {good[1]}, not {good[0]}"
+            if not exactly and y["value"] is None and not good[1]:
+                continue
             size = max((abs(v) for v in (x["value"], x.get("stderr")) if _number(v)), default=0.0)
             for name in x:
                 if not _close(x[name], y[name], within * max(size, 1e-6)):

@@ -96,7 +96,7 @@ def test_rollup_rows_have_the_error_of_their_own_question(session: Session) -> N
         "SELECT MAX(n) AS s FROM ({0})",
         "SELECT a.n / b.n AS s FROM ({0}) AS a JOIN ({0}) AS b USING (job)",
         "SELECT n * (SELECT COUNT(*) FROM patients WHERE disease = 'flu') AS s FROM ({0})",
-        "SELECT SUM(n) OVER (ORDER BY job) AS s FROM ({0})",
+        "SELECT SUM(n) OVER (ORDER BY n) AS s FROM ({0})",
     ],
 )
 def test_what_has_no_covariance_has_no_error_and_says_so(session: Session, text: str) -> None:

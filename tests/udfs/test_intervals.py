@@ -147,7 +147,9 @@ def test_fieller_interval_holds_exactly_the_ratios_that_are_not_rejected(seed):
     top, bottom = rng.normal(scale=5), rng.normal(scale=5)
     bounds = fieller_interval(top, bottom, (cov[0, 0], cov[0, 1], cov[1, 1]), 100, Z)
     bounded = bottom**2 > Z**2 * cov[1, 1]
-    assert bool(np.isfinite(bounds.low)) == bounded == bool(bounds.reliable)
+    assert bool(np.isfinite(bounds.low)) == bounded
+    # Called by its level only where the denominator's square is twice as large.
+    assert bool(bounds.reliable) == (bottom**2 >= 2 * Z**2 * cov[1, 1])
     if bounded:
         ratio = np.linspace(bounds.low - 3, bounds.high + 3, 2001)
         spread = cov[0, 0] - 2 * ratio * cov[0, 1] + ratio**2 * cov[1, 1]
@@ -173,6 +175,31 @@ def test_fieller_never_excludes_its_own_estimate():
     bounds = fieller_interval(-1.6334, 1.14264, (0.09268, -4.1124, 0.0041859), 100, 1.96)
     assert np.isnan(bounds.low)
     assert not bounds.reliable
+
+
+def test_an_end_that_runs_away_is_none():
+    """Just above the border one end is 10^4 times the ratio; farther off it is a number."""
+    close, clear = 2.0 * (1 + 1e-5), 2.2
+    bounds = fieller_interval(2.0, [close, clear], (0.0, 0.0, 1.0), 100, 2.0)
+    assert np.isnan(bounds.high).tolist() == [True, False]
+    assert np.isfinite(bounds.low).all()
+    assert bounds.low[1] < 2.0 / clear < bounds.high[1]
+    assert not bounds.reliable.any()
+
+
+@pytest.mark.parametrize("factor", [1.0, -0.3, 1e6])
+def test_a_ratio_that_is_the_same_whatever_the_data_is_a_point(factor):
+    """N is a multiple of D: the three terms of the variance cancel."""
+    v = 7.3
+    variances = (factor**2 * v, factor * v, v)
+    bounds = fieller_interval(factor * 40.1, 40.1, variances, 5, 2.0)
+    assert bounds.low == bounds.high == pytest.approx(factor)
+    assert bounds.reliable
+    # A millionth of its variance more, and it has a width.
+    wider = fieller_interval(
+        factor * 40.1, 40.1, (variances[0] * (1 + 1e-6), *variances[1:]), 50, 2
+    )
+    assert wider.low < factor < wider.high
 
 
 def test_fieller_of_a_variance_below_zero_says_nothing():
