@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.modules import KERNELS, NAMED, ROOT, modules, tests_of
+from tests.mutants.modules import KERNELS, NAMED, ROOT, files_of, modules
 from tests.mutants.running import Fate, done, run, through, warm
 from tests.mutants.sites import Mutant, named, sampled
 
@@ -79,7 +79,7 @@ def prepare(folder: Path, chosen: Sequence[Mutant], unchecked: bool) -> None:
     done(partial(battery.record, folder), folder, "record")
     if unchecked:
         return
-    files = {file for each in chosen for file in tests_of(each.module)}
+    files = {file for each in chosen for file in files_of(each.module)}
     if any(each.module.startswith("udfs.") for each in chosen):
         files |= set(KERNELS)
     found: Any = done(partial(through, None, folder, sorted(files)), folder, "unchanged")

@@ -47,7 +47,7 @@ def modules() -> dict[str, Path]:
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in found}
 
 
-def tests_of(module: str) -> tuple[str, ...]:
+def files_of(module: str) -> tuple[str, ...]:
     """The tests of a module's package, the nearest first; only those that exist."""
     package, name = module.rsplit(".", 1)
     if package == "udfs":

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tests.mutants.modules import ROOT, kernels_of, tests_of
+from tests.mutants.modules import ROOT, files_of, kernels_of
 from tests.mutants.sites import Mutant
 
 SECONDS = 150  # of processor time for one mutant; more is a loop that does not end
 WALL = 1200
-MEMORY = 6 << 30
+MEMORY = 16 << 30  # reserved, stacks of threads included; what is used is far less
 OURS = ("privsql", "udfs")
 # Not hypothesis: pytest rewrites its plug-ins' assertions as it imports them.
 WARM = (
@@ -103,7 +103,7 @@ def through(mutant: Mutant | None, folder: Path, files: Sequence[str] = ()) -> t
         if mutant is not None and mutant.module.startswith("udfs."):
             stages.append(("kernels", lambda: battery.tests(kernels_of(mutant.module), ROOT)))
         stages.append(("oracle", lambda: battery.oracle(folder)))
-        wanted = files or (tests_of(mutant.module) if mutant is not None else ())
+        wanted = files or (files_of(mutant.module) if mutant is not None else ())
         if wanted:
             stages.append(("tests", lambda: battery.tests(wanted, ROOT)))
         for stage, run in stages:
@@ -149,6 +149,8 @@ def _quietly(work: Callable[[], object], out: Path) -> None:
             out.with_suffix(".part").write_bytes(pickle.dumps(found))
             out.with_suffix(".part").rename(out)
         code = 0
+    except BaseException:
+        out.with_suffix(".error").write_text(traceback.format_exc(), encoding="utf-8")
     finally:
         os._exit(code)
 
@@ -180,7 +182,9 @@ def done(work: Callable[[], object], folder: Path, name: str) -> object:
     child = Child(work, folder / f"{name}.out")
     _, _, status = wait({child.pid: child})
     if status:
-        raise RuntimeError(f"{name} ended with {status}")
+        wrong = child.out.with_suffix(".error")
+        reason = wrong.read_text(encoding="utf-8") if wrong.exists() else ""
+        raise RuntimeError(f"{name} ended with {status}: {reason}")
     return child.result()
 
 

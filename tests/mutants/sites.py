@@ -92,8 +92,9 @@ def _shown(node: ast.AST) -> str:
     return ast.unparse(ast.fix_missing_locations(node))
 
 
-def sampled(modules: Mapping[str, Path], count: int, seed: int, least: int = 3) -> list[Mutant]:
-    """Some of all places: each module a few, the others as many as it has places."""
+def sampled(modules: Mapping[str, Path], count: int, seed: int) -> list[Mutant]:
+    """Some of all places: in proportion, but three of each module where there are so many."""
+    least = min(3, count // max(1, len(modules)))
     sizes = {module: places(path) for module, path in modules.items()}
     total = max(1, sum(sizes.values()))
     chosen: list[Mutant] = []
