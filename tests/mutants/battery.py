@@ -64,7 +64,8 @@ def questions() -> Iterator[Question]:
     for i, text in enumerate(texts):
         for form in (FORMS[1 + i % 2], FORMS[3 + i % 2]):
             yield Question("mixed", form, text)
-        yield Question(*others[i % 4], text)
+        variant, chosen = others[i % 4]
+        yield Question(variant, chosen, text)
     for text, estimator, level, together in OTHERS:
         for variant in ("mixed", "matrices", "sampled"):
             yield Question(variant, None, text, None, estimator, level, together)

@@ -28,7 +28,7 @@ from tests.mutants.modules import ROOT, files_of, kernels_of
 from tests.mutants.sites import Mutant
 
 SECONDS = 150  # of processor time for one mutant; more is a loop that does not end
-WALL = 1200
+WALL = 1800
 MEMORY = 16 << 30  # reserved, stacks of threads included; what is used is far less
 OURS = ("privsql", "udfs")
 # Not hypothesis: pytest rewrites its plug-ins' assertions as it imports them.
@@ -119,24 +119,24 @@ def through(mutant: Mutant | None, folder: Path, files: Sequence[str] = ()) -> t
 class Child:
     """A forked process that runs a function and leaves its result in a file."""
 
-    def __init__(self, work: Callable[[], object], out: Path) -> None:
+    def __init__(self, work: Callable[[], object], out: Path, seconds: int = SECONDS) -> None:
         self.out, self.started = out, time.monotonic()
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _quietly(work, out)
+            _quietly(work, out, seconds)
 
     def result(self) -> object:
         return pickle.loads(self.out.read_bytes()) if self.out.exists() else None
 
 
-def _quietly(work: Callable[[], object], out: Path) -> None:
+def _quietly(work: Callable[[], object], out: Path, seconds: int) -> None:
     """The child: a limit on everything, nothing on the terminal, and no way back."""
     code = 1
     try:
         os.setpgid(0, 0)
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         null = os.open(os.devnull, os.O_RDWR)
@@ -179,7 +179,7 @@ def _end(pid: int) -> None:
 
 def done(work: Callable[[], object], folder: Path, name: str) -> object:
     """Run something of ours in a child of its own, and wait."""
-    child = Child(work, folder / f"{name}.out")
+    child = Child(work, folder / f"{name}.out", seconds=10 * SECONDS)
     _, _, status = wait({child.pid: child})
     if status:
         wrong = child.out.with_suffix(".error")

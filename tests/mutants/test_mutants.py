@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_mutants_are_drawn_by_their_seed_over_all_modules() -> None:
 
 def test_answers_are_alike_up_to_rounding_and_in_any_order() -> None:
     columns, bars = [("n", "DOUBLE", True)], {0: {"stderr": [1.0, 2.0]}}
-    one = (columns, [[5.0, 6.0]], bars, [])
+    one: Any = (columns, [[5.0, 6.0]], bars, [])
     assert same(one, (columns, [[5.0 + 1e-12, 6.0]], bars, []))
     assert same(one, (columns, [[6.0, 5.0]], {0: {"stderr": [2.0, 1.0]}}, []))
     assert not same(one, (columns, [[6.0, 5.0]], bars, []))
