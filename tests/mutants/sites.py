@@ -132,6 +132,8 @@ def _silent(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in UNSEEN:
         return True
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return True  # of zip: an assertion
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
         return True
     if isinstance(node, ast.Assign):

@@ -30,6 +30,7 @@ def f(x: int | None, y: float = 2.0) -> float | None:
             total[0] += i * y
             continue
         total.append(max(i, y))
+    list(zip([x], [y], strict=True))
     return -sum(total)
 
 class C:
