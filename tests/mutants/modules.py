@@ -57,7 +57,7 @@ def files_of(module: str) -> tuple[str, ...]:
         wanted += ("tests/test_worked_numbers.py",)
     else:
         own = (*OWN.get(name, ()), *BESIDES)
-        wanted = tuple(f"tests/sql/test_{each}.py" for each in own) + ALWAYS
+        wanted = ALWAYS + tuple(f"tests/sql/test_{each}.py" for each in own)
     return tuple(file for file in wanted if (ROOT / file).exists())
 
 
