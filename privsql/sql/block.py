@@ -19,7 +19,7 @@ from privsql.sql import aggregates
 from privsql.sql.aggregates import Base, Call
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.grouping import read_grouping
-from privsql.sql.pieces import Branch, Separator, counting, within
+from privsql.sql.pieces import Branch, Separator, counting, is_true, within
 from privsql.sql.refusing import Refusing
 from privsql.sql.remainder import Remainder
 from privsql.sql.rows import Rows, canonical
@@ -153,7 +153,7 @@ class Builder:
         for join in self._rows.joins:
             if self._joins[join.alias] and join.kind == "INNER":
                 where.append(exp.Not(this=exp.Is(this=join.on[0][1].copy(), expression=exp.Null())))
-        guards = tuple(node for node in where if not self.sensitive(node))
+        guards = tuple(node for node in where if not self.sensitive(node) and not is_true(node))
         branches = [Branch()]
         for node in where:
             if self.sensitive(node):

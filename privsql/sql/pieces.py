@@ -108,6 +108,8 @@ class Separator:
     def condition(self, node: exp.Expr) -> list[Branch]:
         """Branches that exclude each other and together are where the condition is true."""
         node = bare(node)
+        if is_true(node):
+            return [Branch()]
         if self.is_public(node):
             return [Branch(guards=(node,))]
         if isinstance(node, exp.And):
@@ -263,6 +265,12 @@ class Separator:
         if isinstance(bare(result), exp.Null):
             return []
         return [b & way for b, way in product(self.value(result), ways)]
+
+
+def is_true(node: exp.Expr) -> bool:
+    """Whether a condition is the word TRUE, which excludes nothing."""
+    node = bare(node)
+    return isinstance(node, exp.Boolean) and bool(node.this)
 
 
 def pieces_of(branches: Iterable[Branch]) -> tuple[Piece, ...]:

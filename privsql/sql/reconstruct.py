@@ -124,6 +124,10 @@ class Writer(Spreads):
             choose(query, named(_together(exact.name, column(f"e{i}")), f"e{i}"))
         if groups:
             query.group_by(*map(column, groups), copy=False)
+        elif chosen:
+            # No rows are in no group, of whatever values the domain has.
+            some = exp.GT(this=exp.Sum(this=column(self._rows)), expression=number(0))
+            query.having(some, copy=False)
         if self._iterative:
             query = self._likely(query)
         return Step(self._name(f"dense{n}"), query)

@@ -9,13 +9,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SQL = (
     "factored", "weighing", "moments", "effective", "scan", "conjunctions", "states", "sums",
     "spreads", "kernels", "reconstruct", "estimates", "pieces", "aggregates", "block", "plan",
-    "quantiles", "grids", "bars", "calculus", "totals", "outer", "writing", "form", "forms",
+    "quantiles", "grids", "bars", "calculus", "totals", "outer", "writing", "forms", "ratios",
+    "frames",
 )  # fmt: skip
 CHANNELS = ("cells", "mechanisms", "matrices", "channel", "logic", "intervals")
 
 # Changes that are given: module, what stands there (once), what is put in its place.  Undoing a
 # fix belongs here.
-NAMED: tuple[tuple[str, str, str], ...] = ()
+NAMED: tuple[tuple[str, str, str], ...] = (
+    # A condition inside a value was ignored from 200,000 rows on.
+    ("privsql.sql.weighing", "for factor in part.factors:", "for factor in ():"),
+)
 
 KERNELS = tuple(
     f"tests/udfs/test_{name}.py"

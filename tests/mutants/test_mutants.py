@@ -124,7 +124,7 @@ from tests.mutants.running import Changed, done, warm
 from tests.mutants.sites import named
 
 def work():
-    made = named("udfs.errors", modules()["udfs.errors"], "class ", "CHANGED = True\\n\\n\\nclass ")
+    made = named("udfs.errors", modules()["udfs.errors"], "class KernelError", "CHANGED = True\\n\\n\\nclass KernelError")
     sys.meta_path.insert(0, Changed(made))
     import udfs.errors
     return udfs.errors.CHANGED

@@ -41,7 +41,7 @@ FORMS = ("states", "conjunctions", "counts", "weights")  # of Session.form; None
 # What must be alike of two answers that say the same: "bars" (estimate, standard error, interval
 # and reliability) or "estimates" alone.
 # An aggregate's interval and reliability still depend on what stands beside it: "estimates" there.
-ALIKE = {"beside": "estimates", "wrapping": "bars", "renaming": "bars", "reordering": "bars"}
+ALIKE = {"beside": "bars", "wrapping": "bars", "renaming": "bars", "reordering": "bars"}
 
 NUMBERS = (int, float, Decimal)
 Key = tuple[Any, ...]

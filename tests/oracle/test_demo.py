@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +19,11 @@ from privsql.fronts.demo.recipe import clinic
 from privsql.publish.job import publish
 from tests.oracle.demo import Asked, Cell, Questions, answered, cells
 from tests.oracle.sessions import session_class
+from tests.sizes import sized
 
-SOAK = bool(os.environ.get("PRIVSQL_SOAK"))
 SEED = 14
-WHOLE = 600 if SOAK else 60  # questions of all patients
-DAYS = 1 if SOAK else 3  # of a slice
+WHOLE = sized(60, 600)  # questions of all patients
+DAYS = sized(3, 1)  # of a slice
 FAR = 5.0
 CHANCE = 1e-4  # of a false alarm, each check, had the seed not been fixed
 

@@ -5,7 +5,6 @@ More on demand: ``python -m tests.oracle --relations --count 200 --seed 7 [--for
 
 from __future__ import annotations
 
-import os
 import random
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from tests.oracle.relations import (
 )
 from tests.oracle.sessions import session_class
 from tests.oracle.tables import World
+from tests.sizes import sized
 
 SEED = 2028
 # Settings of each relation: as many as some seconds of processor time ask.
@@ -38,7 +38,7 @@ SETTINGS = {
     "partition": 8, "spellings": 8, "adding up": 10, "beside": 9, "wrapping": 5, "renaming": 6,
     "reordering": 8,
 }  # fmt: skip
-TIMES = 25 if os.environ.get("PRIVSQL_SOAK") else 1
+TIMES = sized(1, 25)
 
 
 @pytest.fixture(scope="module")
