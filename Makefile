@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo quick test soak lint types check bench superset papers clean
+.PHONY: help install demo quick test soak lint types check mutants bench superset papers clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ test: lint types check  ## everything that must pass, simulations at a small siz
 
 soak: lint types  ## the same with long simulations, fuzzers and every client: an hour
 	PRIVSQL_SOAK=1 $(PYTEST)
+
+mutants: $(STAMP)  ## change the code in 310 places, one at a time: which changes does nothing notice? An hour
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutants --count 310 --seed 14
 
 # One BLAS thread: with more, a busy second core turns milliseconds into seconds.
 bench: $(STAMP)  ## ratios of speed, each measured in one run

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from privsql.fronts.dbapi import connect as connect
     from privsql.publish.job import publish as publish
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 apilevel = "2.0"
 threadsafety = 2  # threads may share the module and connections
