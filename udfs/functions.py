@@ -180,9 +180,7 @@ def _weights(squares: Column, fourths: Column, function: Column, factors: Column
     pieces: Pieces = []
     for kron, rows in lists.by_factors(factors):
         second, fourth, g = (lists.states(column, name, kron, rows) for column, name in columns)
-        for some in lists.alike(g):
-            found = variance.weights(second[some], fourth[some], g[some][0], kron)
-            pieces.append((lists.among(rows, some), np.stack(found, axis=1)))
+        pieces.append((rows, np.stack(variance.weights(second, fourth, g, kron), axis=1)))
     table = lists.scatter(pieces, len(factors))
     return pa.StructArray.from_arrays(
         [pa.array(table[:, 0]), pa.array(table[:, 1])], names=["second", "fourth"]

@@ -137,8 +137,9 @@ def weights(
 ) -> tuple[Array, Array]:
     """Second and fourth sums whose ratio is the effective rows; shapes ``(..., S)`` to ``(...)``.
 
-    ``function`` has shape ``(S,)``.  States in which K is the same count as one, axis by axis, so
-    that the result depends on the function alone and not on how finely columns are cut.
+    ``function`` has shape ``(S,)``, or one for each group.  States in which K is the same count as
+    one, axis by axis, so that the result depends on the function alone and not on how finely
+    columns are cut.
 
         second = sum s[j] L[j]^2,    fourth = sum t[j] L[j]^4,
         L      = K - sum(squares * K) / sum(squares),
@@ -149,8 +150,10 @@ def weights(
     ``n_eff = sum(second)^2 / sum(fourth)`` over them.  A constant g, whose answer is known,
     adds (0, 0), and so do no rows at all.
     """
-    inverted = invert_function(function, kron)
-    second, fourth = kron.states(squares), kron.states(fourths)
+    second, fourth, phi = kron.states(squares), kron.states(fourths), kron.states(function)
+    if phi.ndim > 1:
+        return _weights_of_each(second, fourth, phi, kron)
+    inverted = invert_function(phi, kron)
     merged = _merged(inverted, kron)
     if all(len(classes) == classes.shape[1] for classes in merged):
         return weights_of_states(second, fourth, inverted, published_floor(kron))
@@ -164,6 +167,24 @@ def weights(
         inverted.reshape(kron.shape)[firsts].ravel(),
         floor,
     )
+
+
+def _weights_of_each(
+    second: Array, fourth: Array, functions: Array, kron: Kron
+) -> tuple[Array, Array]:
+    """``weights`` where each group has its own function: groups that share one go together."""
+    second, fourth, functions = np.broadcast_arrays(second, fourth, functions)
+    lead = functions.shape[:-1]
+    rows = [part.reshape(-1, kron.size) for part in (second, fourth, functions)]
+    if (rows[2] == rows[2][:1]).all():
+        distinct, which = rows[2][:1], np.zeros(len(rows[2]), dtype=np.intp)
+    else:
+        distinct, which = np.unique(rows[2], axis=0, return_inverse=True)
+    found = np.empty((2, len(rows[2])))
+    for i, phi in enumerate(distinct):
+        some = which.reshape(-1) == i
+        found[:, some] = weights(rows[0][some], rows[1][some], phi, kron)
+    return found[0].reshape(lead), found[1].reshape(lead)
 
 
 def weights_of_states(

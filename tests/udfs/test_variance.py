@@ -202,6 +202,20 @@ def test_weights_do_not_depend_on_what_other_aggregates_cut(function):
     np.testing.assert_allclose(fine, weights(*sums, function, alone), rtol=1e-12)
 
 
+def test_groups_may_have_functions_of_their_own():
+    a = Kron([retention_factor(0.4, [0.7, 0.3])])
+    counts = np.array([[70.0, 20.0], [30.0, 10.0], [5.0, 9.0]])
+    functions = np.array([[0.0, 1.0], [2.0, 2.0], [0.0, 1.0]])
+    together = weights(counts, counts, functions, a)
+    alone = [weights(y, y, f, a) for y, f in zip(counts, functions, strict=True)]
+    np.testing.assert_allclose(together, np.array(alone).T)
+    rows = effective_rows(counts, counts, functions, a)
+    assert rows[1] == np.inf
+    np.testing.assert_allclose(
+        rows[[0, 2]], effective_rows(counts[[0, 2]], counts[[0, 2]], [0, 1], a)
+    )
+
+
 def test_effective_rows_of_a_condition_and_of_its_negation_agree():
     a = Kron([retention_factor(0.5, [0.9, 0.1])] * 2)
     counts, every = np.array([700.0, 90, 80, 6]), np.array([0.0, 0, 0, 1])
