@@ -34,12 +34,19 @@ OWN = {
     "conjunctions": ("conjunctions",),
     "quantiles": ("quantiles",),
     "grids": ("quantiles",),
-    "totals": ("totals",),
-    "sums": ("totals",),
+    "totals": ("totals", "windows"),
+    "frames": ("windows",),
+    "outer": ("windows",),
+    "ratios": ("ratios",),
+    "bars": ("ratios",),
+    "calculus": ("ratios",),
+    "forms": ("moments",),
+    "sums": ("beside",),
+    "spreads": ("beside",),
     "scan": ("compacted",),
     "states": ("conjunctions",),
 }
-BESIDES = ("estimates", "finite")
+BESIDES = ("estimates",)
 
 
 def modules() -> dict[str, Path]:
