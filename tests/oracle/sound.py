@@ -83,7 +83,10 @@ def unsound(case: Case, at: World, answers: Noisy) -> Difference | None:
 
 def faults(outcome: Outcome, i: int) -> Iterator[Difference]:
     """What is wrong with the estimates of one column."""
-    name, codes = outcome.columns[i].name, {notice.code for notice in outcome.notices}
+    name = outcome.columns[i].name
+    codes = {notice.code for notice in outcome.notices if notice.code in GENERAL}
+    # A reason is a column's own.
+    codes |= {notice.code for notice in outcome.notices if repr(name) in notice.text}
     lists = [outcome.bars[i].column(bar).to_pylist() for bar in BARS]
     values = outcome.table.column(i).to_pylist()
     for value, *bars in zip(values, *lists, strict=True):
@@ -93,7 +96,7 @@ def faults(outcome: Outcome, i: int) -> Iterator[Difference]:
 
 
 def _fault(value: Any, bars: Sequence[Any], codes: set[str]) -> str:
-    stderr, low, high, reliable = bars
+    stderr, low, high, _ = bars
     shown = (value, stderr, low, high)
     if isinstance(value, float) and not math.isfinite(value) and "not-finite" in codes:
         # 0.0 / 0 over estimates is DuckDB's own value, said so, and without bars.
@@ -110,11 +113,12 @@ def _fault(value: Any, bars: Sequence[Any], codes: set[str]) -> str:
         return "estimate below its interval"
     if high is not None and value > (high if slack is None else high + slack):
         return "estimate above its interval"
-    # Quantiles have an interval and no standard error; too few rows have their own notice.
-    told = "no-error" in codes or (reliable is False and "unreliable" in codes)
-    if stderr is None and low is None and high is None and not told:
+    # Quantiles have an interval and no standard error.
+    if stderr is None and low is None and high is None and "no-error" not in codes:
         return "no error bars and no notice"
     return ""
 
 
+# Notices about all columns of an answer.
+GENERAL = ("not-finite",)
 NOTHING = ((None, None, None), (0.0, None, None))

@@ -54,7 +54,7 @@ def outcome(value: float | None, *bars: float | bool | None, notice: str = "") -
         (ResultColumn("n", "DOUBLE", estimate=True),),
         pa.table({"n": pa.array([value], pa.float64())}),
         {0: pa.table(arrays)},
-        (Notice(notice, "..."),) if notice else (),
+        (Notice(notice, "1 value of 'n' has none, because"),) if notice else (),
         "inversion",
     )
 
@@ -77,8 +77,7 @@ NAN, INF = float("nan"), float("inf")
         (outcome(5.0, 1.0, 3.0, 4.9, True), "estimate above its interval"),
         (outcome(5.0, None, None, None, None), "no error bars and no notice"),
         (outcome(5.0, None, None, None, None, notice="no-error"), ""),
-        (outcome(5.0, None, None, None, False, notice="unreliable"), ""),
-        (outcome(5.0, None, None, None, True, notice="unreliable"), "no error bars and no notice"),
+        (outcome(5.0, None, None, None, False, notice="unreliable"), "no error bars and no notice"),
         (outcome(None, None, None, None, None), ""),
         (outcome(None, 1.0, 3.0, 7.0, True), "bars without a value"),
     ],
