@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privsql.fronts.session import Session
 from privsql.release.store import open_release
 from tests.oracle.asking import Asks, ByHand, LayerAsks, gathered
 from tests.oracle.families import (
@@ -24,11 +25,13 @@ from tests.oracle.families import (
     planned,
     promise,
 )
+from tests.oracle.forms import Tally, compare_forms
 from tests.oracle.judging import Estimates, complaints, coverage
 from tests.oracle.releases import MECHANISMS, WHOLE, Releases, misread, redrawn, releases
 from tests.sizes import sized
 
 COPIES = sized(200, 500)
+SAMPLES = 500  # of a weighted release
 DRAWN = sized(200, 300)  # of columns that are perturbed as a whole, in memory
 FILES = 2  # of those as files
 
@@ -43,7 +46,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Publish:
     def get(mechanism: str) -> Releases:
         if mechanism not in made:
             folder = tmp_path_factory.mktemp(mechanism)
-            copies = FILES if mechanism in WHOLE else COPIES
+            copies = FILES if mechanism in WHOLE else SAMPLES if mechanism == "sps" else COPIES
             made[mechanism] = releases(folder, mechanism, copies)
         return made[mechanism]
 
@@ -100,6 +103,19 @@ def test_estimates_and_their_error_bars(
     print(f"{mechanism}, {name} {by}: {held:.1%} covered, {reliable:.0%} reliable")
     found = complaints(cells, promise(family, mechanism))
     assert not found, "\n".join([family.sql(by), *found])
+
+
+@pytest.mark.parametrize("mechanism", ["uniform", "sps", "compacted"])
+def test_every_scan_form_says_so(published: Publish, mechanism: str) -> None:
+    """The answers that are unbiased above are those of every form that can give them."""
+    session, tally = Session(published(mechanism).paths[0]), Tally()
+    linear = [case for case in planned(mechanism) if case[0] in LINEAR_NAMES]
+    for name, by in linear[:: sized(3, 1)]:
+        compare_forms(tally, session, FAMILIES[name].sql(("rep", *by)), ordered=False)
+    session.close()
+    print(tally)
+    assert not tally.failures, str(tally)
+    assert min(tally.answered[form] for form in ("states", "weights")) > 1
 
 
 @pytest.mark.parametrize(("mechanism", "name", "by"), AS_A_WHOLE)
