@@ -93,7 +93,7 @@ def test_numbers_that_a_kernel_cannot_use_are_told_in_its_words(memory):
     assert caught.value.reason == (
         "factor 1 is singular: published values say nothing of original ones"
     )
-    with pytest.raises(DataError, match="counts must be finite numbers"):
+    with pytest.raises(DataError, match="observed must be finite numbers"):
         memory.run("SELECT privsql_invert([1, 'inf'::DOUBLE], [[[0.75, 0.25], [0.25, 0.75]]])")
 
 
