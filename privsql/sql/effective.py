@@ -3,11 +3,20 @@
 The rule of effective rows (``udfs.variance.weights``) needs counts of states.  Here both its sums
 are bounded on the safe side, with L = G - mean, S the values that G has:
 
-    second >= sum L^2
-    fourth <= max L^2 * sum L^2  +  n sum_S floor_s L_s^4  +  sum_S L_s^4
+    sum L^2  <=  second  <=  sum L^2 + n sum_S floor_s L_s^2
+    fourth   <=  max L^2 * sum L^2  +  n sum_S floor_s L_s^4  +  sum_S L_s^4
+    fourth   >=  each of   (sum L^2)^2 / n,   n sum_S floor_s L_s^4,   sum_S L_s^4,
+                           (d^2 - e2) sum L^2 + d e3 n
 
-What the bound calls reliable is so by the rule itself; otherwise a second scan, by states, tells
-(``doubtful``).
+What the least effective rows call reliable is so by the rule itself, and what the most of them call
+unreliable is not.  In between a second scan, by states, tells (``Moments.doubtful``).
+
+The last bound is for skewed conditions, few rows of which weigh most.  With a, b, c the largest,
+the smallest and the second largest L, d = a + b + c, e2 = ab + ac + bc, e3 = abc, the polynomial
+
+    L^4 - (L - a)(L - b)(L - c)(L + d)  =  (d^2 - e2) L^2 + (e3 - d e2) L + d e3
+
+is at most L^4 on all values of L where a + c + 2b >= 0, and L adds up to 0.  The same holds of -L.
 
 A piece that no sensitive column has a part in has no such error.  Where rows were sampled it has
 that of the sample, and a row counts by W (W - 1) v^2:
@@ -22,11 +31,12 @@ from dataclasses import dataclass, field
 from math import comb
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.sql.calculus import add, multiply
 from privsql.sql.factored import Product
-from privsql.sql.tree import column, named, number, wrapped
+from privsql.sql.tree import cast, column, named, number, wrapped
 from privsql.sql.weighing import MomentScan, Sums, literal, scaled
 from privsql.sql.writing import call, or_zero
 
@@ -41,6 +51,7 @@ class Bound:
     square: exp.Expr = field(default_factory=exp.Null)  # sum of K^2 over rows
     floor: Sequence[float] = ()  # sums over states of floor * K^i
     count: Sequence[float] = ()  # sums over states of K^i
+    support: tuple[float, ...] = ()  # values of K, where they tell the most effective rows
 
     def taken(self, t: int) -> list[exp.Expr]:
         """What is wanted of the scan."""
@@ -58,11 +69,12 @@ class Bound:
         return [*carried, named(mean, f"centre_{t}"), named(second, f"second_{t}")]
 
     def weights(self, t: int) -> list[exp.Expr]:
-        """``ws`` and ``wf``."""
+        """``ws`` and ``wf``, which make the least effective rows, and ``wu``, the most."""
         if not self.ends:
+            # Exactly known, so that there are no more of them than least.
             found: list[exp.Expr] = [column(f"{name}_{t}") for name in self.sums]
             both = zip(found or [literal(0.0)] * 2, ("ws", "wf"), strict=True)
-            return [named(node, f"{short}{t}") for node, short in both]
+            return [*(named(node, f"{s}{t}") for node, s in both), named(literal(0.0), f"wu{t}")]
         second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
         low, high = (literal(end) for end in self.ends)
         away = exp.Sub(this=high, expression=mean), exp.Sub(this=mean, expression=low)
@@ -73,7 +85,7 @@ class Bound:
             below = exp.Nullif(this=rows, expression=number(0))
             heavy = or_zero(exp.Div(this=fourths, expression=below, typed=False, safe=False))
         top = multiply(reach, second)
-        floor, count = _fourth(self.floor, mean), _fourth(self.count, mean)
+        floor, count = _central(self.floor, mean, 4), _central(self.count, mean, 4)
         if most is not None and heavy is not None:
             top = multiply(most, top)
             count = multiply(call("power", heavy, number(2)), count)
@@ -81,7 +93,69 @@ class Bound:
         # What has no rows has no error.
         some = exp.If(this=exp.GT(this=rows, expression=number(0)), true=fourth)
         none = exp.Case(ifs=[some], default=literal(0.0))
-        return [named(second, f"ws{t}"), named(none, f"wf{t}")]
+        return [named(second, f"ws{t}"), named(none, f"wf{t}"), named(self._most(t), f"wu{t}")]
+
+    def _most(self, t: int) -> exp.Expr:
+        """The most effective rows that there can be; NULL where only a second scan can tell."""
+        if len(self.support) < 3:
+            return cast(exp.Null(), "DOUBLE")
+        second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
+        below = exp.Nullif(this=rows, expression=number(0))
+        floor = multiply(rows, wrapped(_central(self.floor, mean, 4)))
+        least = [
+            exp.Div(this=multiply(second, second), expression=below, typed=False, safe=False),
+            floor,
+            _central(self.count, mean, 4),
+        ]
+        values = sorted(self.support)
+        for a, b, c, sign in (
+            (values[-1], values[0], values[-2], 1.0),
+            (-values[0], -values[-1], -values[1], -1.0),
+        ):
+            least.append(_skewed(a, b, c, scaled(sign, mean), second, rows))
+        more = multiply(rows, wrapped(_central(self.floor, mean, 2)))
+        top = call("power", add(second, more), number(2))
+        bottom = exp.Nullif(this=call("greatest", *least), expression=number(0))
+        return exp.Div(this=top, expression=bottom, typed=False, safe=False)
+
+
+def _skewed(
+    a: float, b: float, c: float, mean: exp.Expr, second: exp.Expr, rows: exp.Expr
+) -> exp.Expr:
+    """``(d^2 - e2) sum L^2 + d e3 n`` where ``a + c + 2b >= 0`` (see above), else 0.
+
+    a, b and c are values of K; the mean is taken off here: ``d -> d - 3m`` and so on.
+    """
+    one, two, three = (
+        exp.Paren(this=exp.Sub(this=literal(value), expression=wrapped(mean)))
+        for value in (a, b, c)
+    )
+    d = exp.Paren(this=exp.Sub(this=literal(a + b + c), expression=scaled(3.0, wrapped(mean))))
+    pairs = exp.Paren(
+        this=add(
+            add(multiply(one, two), multiply(one, three)),
+            multiply(two, three),
+        )
+    )
+    product = multiply(multiply(one, two), three)
+    squares = exp.Sub(this=multiply(d, d), expression=pairs)
+    made = add(multiply(wrapped(squares), second), multiply(multiply(d, product), rows))
+    enough = exp.GTE(
+        this=exp.Sub(this=literal(a + c + 2 * b), expression=scaled(4.0, wrapped(mean))),
+        expression=literal(0.0),
+    )
+    return exp.Case(ifs=[exp.If(this=enough, true=made)], default=literal(0.0))
+
+
+# Values of K that are put together, column by column, to find the largest and smallest.
+MOST_VALUES = 2**16
+
+
+def _together(values: Sequence[float], inverse: NDArray[np.float64]) -> tuple[float, ...]:
+    """Values of a product of two functions; none where there are too many of them."""
+    if not values or len(values) * len(inverse) > MOST_VALUES:
+        return ()
+    return tuple(np.unique(np.outer(values, inverse)).tolist())
 
 
 def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bound:
@@ -96,11 +170,13 @@ def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bo
     low, high = product.constant, product.constant
     floor = [product.constant**i for i in range(5)]
     count = list(floor)
+    support: tuple[float, ...] = (product.constant,)
     for part in product.parts:
         inverse = columns.inverse(part)
         ends = [a * b for a in (low, high) for b in (inverse.min(), inverse.max())]
         low, high = float(min(ends)), float(max(ends))
         own = np.unique(inverse)
+        support = _together(support, own)
         for i in range(5):
             mass = columns.mass(part.column, inverse**i)
             floor[i] *= (1 - columns.retention(part.column)) * mass
@@ -121,7 +197,7 @@ def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bo
         taken["fourths"] = column(scan.added([*own_half, *own_half], 4))
         taken["most"] = column(scan.largest(half))
         first, square = column(f"first_{t}"), column(f"square_{t}")
-    return Bound((low, high), taken, first, square, floor, count)
+    return Bound((low, high), taken, first, square, floor, count, support if even else ())
 
 
 def _sampled(scan: MomentScan, half: Sequence[str], scale: float) -> dict[str, exp.Expr]:
@@ -135,13 +211,13 @@ def _sampled(scan: MomentScan, half: Sequence[str], scale: float) -> dict[str, e
     }
 
 
-def _fourth(moments: Sequence[float], mean: exp.Expr) -> exp.Expr:
-    """``sum (K - mean)^4`` from sums of powers of K."""
+def _central(moments: Sequence[float], mean: exp.Expr, power: int) -> exp.Expr:
+    """``sum (K - mean)^power``, of an even power, from sums of powers of K."""
     made = literal(float(moments[0]))
-    for i in range(1, 5):
+    for i in range(1, power + 1):
         sign = -1.0 if i % 2 else 1.0
         made = exp.Add(
             this=exp.Mul(this=wrapped(made), expression=mean),
-            expression=literal(sign * comb(4, i) * float(moments[i])),
+            expression=literal(sign * comb(power, i) * float(moments[i])),
         )
     return made

@@ -95,10 +95,10 @@ class Estimates:
             made = replace(made, value=value)
         return made
 
-    def effective_rows(self) -> dict[int, exp.Expr]:
-        """Effective rows of each aggregate that is not exact, over the columns of the bases."""
+    def effective_rows(self) -> dict[int, dict[int, exp.Expr]]:
+        """Effective rows of the pieces of each aggregate that is not exact, over the bases."""
         return {
-            i: self._effective(aggregate)
+            i: self._pieces(aggregate)
             for i, aggregate in enumerate(self._block.aggregates)
             if aggregate.kind == "linear" and not self._fixed and not self._is_sure(aggregate)
         }
@@ -273,7 +273,13 @@ class Estimates:
         A piece that varies with nothing (its K is the same in all states, or it has no rows) is
         known: KNOWN_ROWS.  Not so where rows were sampled, unless it is the count of them all.
         """
-        found: list[exp.Expr] = []
+        found = list(self._pieces(aggregate).values())
+        if len(found) <= 1:
+            return found[0] if found else number(KNOWN_ROWS)
+        return exp.Least(this=found[0], expressions=found[1:])
+
+    def _pieces(self, aggregate: Aggregate) -> dict[int, exp.Expr]:
+        found: dict[int, exp.Expr] = {}
         for t in dict.fromkeys(t for k in varying(aggregate) for t in self._base[k]):
             if t in self._sure:
                 continue
@@ -286,10 +292,8 @@ class Estimates:
             if t in self._settled:
                 everyone = exp.EQ(this=column("n"), expression=number(self._states.rows or 0))
                 made = exp.Case(ifs=[exp.If(this=everyone, true=known.copy())], default=made)
-            found.append(made)
-        if len(found) <= 1:
-            return found[0] if found else number(KNOWN_ROWS)
-        return exp.Least(this=found[0], expressions=found[1:])
+            found[t] = made
+        return found
 
     def _doubt(self, aggregate: Aggregate) -> exp.Expr | None:
         """Where the rows that an average or a spread divides by cannot be told from zero."""

@@ -18,6 +18,7 @@ and the step that makes their bases.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import reduce
 
 import numpy as np
 from sqlglot import exp
@@ -246,19 +247,30 @@ class Moments:
         return Step(f"{prefix}_bases0", bases), Step(f"{prefix}_block", made)
 
     def doubtful(self, bases: Step, weighed: Collection[int]) -> exp.Select | None:
-        """Whether any cell has too few effective rows as far as the bound tells.
+        """Whether bounds leave open if some piece of some cell has enough effective rows.
 
         Those of a score interval only matter where the query looks at them (``weighed``).
         """
         if self.only:
             return None
         scored = self.score_intervals
-        rows = [e for i, e in self._effective.items() if i in weighed or i not in scored]
-        if not rows:
+        doubts: dict[int, exp.Expr] = {}
+        for i, pieces in self._effective.items():
+            if i in weighed or i not in scored:
+                for t, rows in pieces.items():
+                    least = exp.LT(this=wrapped(rows), expression=number(ENOUGH_ROWS))
+                    # A little less, for rounding.
+                    most = exp.GTE(
+                        this=exp.Coalesce(
+                            this=column(f"wu{t}"), expressions=[number(float(ENOUGH_ROWS))]
+                        ),
+                        expression=number(ENOUGH_ROWS * (1 - 1e-9)),
+                    )
+                    doubts[t] = exp.Paren(this=exp.And(this=least, expression=most))
+        if not doubts:
             return None
-        least = rows[0] if len(rows) == 1 else call("least", *rows)
-        few = exp.LT(this=call("min", least), expression=number(ENOUGH_ROWS))
-        made = exp.Select(expressions=[named(few, "doubtful")])
+        either = reduce(lambda a, b: exp.Or(this=a, expression=b), doubts.values())
+        made = exp.Select(expressions=[named(call("bool_or", either), "doubtful")])
         return made.from_(derived(bases.query, "bases"), copy=False)
 
     @property

@@ -15,6 +15,8 @@ import pytest
 import privsql
 from privsql.answer.outcome import Outcome
 from privsql.fronts.session import Session
+from udfs.kron import Kron, retention_factor
+from udfs.variance import effective_rows
 
 ROWS = 4_000
 
@@ -312,3 +314,44 @@ def test_bounds_are_on_the_safe_side_and_states_tell_where_they_do_not(plain):
             assert ours["reliable"] == theirs["reliable"]
             less += bound["reliable"] != theirs["reliable"]
     assert 0 < less < 39
+
+
+@pytest.mark.parametrize("below", [22, 25, 30, 40, 50, 58])
+@pytest.mark.parametrize("size", [1, 2, 5, 20])
+def test_effective_rows_lie_between_their_bounds(plain, below, size):
+    """Against the rule itself on published rows: groups of a dozen rows to over a thousand."""
+    where = f"age < {below} AND visits = 3 AND NOT smoker"
+    text = f"SELECT cost // {size}, COUNT(*) FROM staff WHERE {where} GROUP BY 1"
+    session = OPEN.setdefault(plain, Session(plain))
+    session.form = "weights"
+    (plan,) = session._plan(session._one(text), None, session.settings).plans
+    loaded: list[str] = []
+    session._loading.load(plan, loaded, session.settings, ())
+    bases = session._memory.run(plan.steps[0].query.sql("duckdb")).to_pydict()
+    session._memory.forget(*loaded)
+    session.form = None
+    states = [f"(age < {below})", "(visits = 3)", "(NOT smoker)"]
+    with duckdb.connect(str(plain), read_only=True) as con:
+        counted = con.execute(
+            f"SELECT cost // {size}, {', '.join(f'{s}::INT' for s in states)}, COUNT(*) FROM staff"
+            " GROUP BY ALL"
+        ).fetchall()
+    counts: dict[int, np.ndarray] = {}
+    for key, a, b, c, n in counted:
+        counts.setdefault(key, np.zeros((2, 2, 2)))[a, b, c] = n
+    young = (below - 20) / 40
+    kron = Kron(
+        [
+            retention_factor(0.4, [1 - young, young]),
+            retention_factor(0.6, [0.9, 0.1]),
+            retention_factor(0.6, [0.5, 0.5]),
+        ]
+    )
+    condition = np.eye(8)[7]
+    for key, second, fourth, most in zip(
+        *(bases[c] for c in ("k0", "ws0", "wf0", "wu0")), strict=True
+    ):
+        y = counts[key].ravel()
+        exact = float(effective_rows(y, y, condition, kron))
+        assert second**2 / fourth <= exact * (1 + 1e-9)
+        assert exact <= most * (1 + 1e-9)
