@@ -30,8 +30,8 @@ VARIANTS = ("uniform", "mixed", "matrices", "whole", "sampled", "compacted")
 EXACT = ("plain", "sparse", "compacted")
 ROWS = 400
 SEED = 14
-QUERIES = 18  # generated, at retention 1
-NOISY = 20  # generated, below
+QUERIES = 10  # generated, at retention 1
+NOISY = 12  # generated, below
 
 QUESTIONS = Path(__file__).with_name("questions.txt")
 

@@ -25,7 +25,6 @@ KERNELS = tuple(
     f"tests/udfs/test_{name}.py"
     for name in ("variance", "kron", "intervals", "mle", "iterate", "quantile")
 )
-ALWAYS = ("tests/sql/test_golden.py",)
 OWN = {
     "weighing": ("moments", "effective"),
     "factored": ("moments", "effective"),
@@ -45,8 +44,9 @@ OWN = {
     "spreads": ("beside",),
     "scan": ("compacted",),
     "states": ("conjunctions",),
+    "estimates": ("estimates",),
+    "reconstruct": ("estimates",),
 }
-BESIDES = ("estimates",)
 
 
 def modules() -> dict[str, Path]:
@@ -67,8 +67,7 @@ def files_of(module: str) -> tuple[str, ...]:
         wanted = ("tests/channels/test_cells.py", "tests/channels/test_channel.py")
         wanted += ("tests/test_worked_numbers.py",)
     else:
-        own = (*OWN.get(name, ()), *BESIDES)
-        wanted = ALWAYS + tuple(f"tests/sql/test_{each}.py" for each in own)
+        wanted = tuple(f"tests/sql/test_{each}.py" for each in OWN.get(name, ()))
     return tuple(file for file in wanted if (ROOT / file).exists())
 
 
