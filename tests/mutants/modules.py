@@ -32,7 +32,7 @@ OWN = {
     "effective": ("effective",),
     "conjunctions": ("conjunctions",),
     "quantiles": ("quantiles",),
-    "grids": ("quantiles",),
+    "grids": ("limits",),
     "totals": ("totals", "windows"),
     "frames": ("windows",),
     "outer": ("windows",),
@@ -65,6 +65,7 @@ def files_of(module: str) -> tuple[str, ...]:
         wanted: tuple[str, ...] = ("tests/test_worked_numbers.py",)
     elif package == "privsql.channels":
         wanted = ("tests/channels/test_cells.py", "tests/channels/test_channel.py")
+        wanted += ("tests/channels/test_domain.py", "tests/channels/test_domain_sql.py")
         wanted += ("tests/test_worked_numbers.py",)
     else:
         wanted = tuple(f"tests/sql/test_{each}.py" for each in OWN.get(name, ()))

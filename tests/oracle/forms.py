@@ -66,7 +66,7 @@ def question(rng: random.Random, *, there: bool = False) -> str:
     if rng.random() < 0.3:
         where.append(rng.choice(PUBLIC))
     # Counts alone, which every form can answer; conditions, which can be counted; and values.
-    style = rng.choices(("counts", "conditions", "values"), (6, 2, 2))[0]
+    style = rng.choices(("counts", "conditions", "values"), (7, 2, 1))[0]
     items = []
     for i in range(rng.choice((1, 1, 2, 2, 3))):
         p = rng.choice(tests)
@@ -75,8 +75,8 @@ def question(rng: random.Random, *, there: bool = False) -> str:
         if style == "values" and rng.random() < 0.3:
             p = f"{p} AND {rng.choice(PUBLIC)}"
         shapes = [
-            f"COUNT(*) FILTER (WHERE {p})", f"COUNT(CASE WHEN {p} THEN 1 END)", "COUNT(*)",
-            f"COUNT(*) FILTER (WHERE {p}) * 1.0 / COUNT(*)",
+            f"COUNT(*) FILTER (WHERE {p})", f"COUNT(*) FILTER (WHERE {rng.choice(tests)})",
+            f"COUNT(*) FILTER (WHERE {p}) - COUNT(*) FILTER (WHERE {rng.choice(tests)})",
         ] if style == "counts" else [
             f"COUNT(*) FILTER (WHERE {p})", f"COUNT_IF({p})", f"COUNT(CASE WHEN {p} THEN 1 END)",
             f"SUM(CASE WHEN {p} THEN 1 ELSE 0 END)", f"SUM(IF({p}, 1, 0))", f"SUM(({p})::INT)",
