@@ -44,7 +44,7 @@ from privsql.release.store import open_release
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.expand import Expanded, expand
 from privsql.sql.explain import Explained, explain
-from privsql.sql.forms import STATES
+from privsql.sql.forms import MOST_RESCANNED, STATES
 from privsql.sql.inverted import inverted_notices
 from privsql.sql.parse import Statement, only, parts
 from privsql.sql.plan import (
@@ -361,7 +361,7 @@ class Session:
         staying = False
         try:
             scans = self._scanned(planned, loaded, settings)
-            if self._in_doubt(planned):
+            if self._in_doubt(planned, scans):
                 # Nothing was answered or accounted for yet: states take the place of moments.
                 self._loading.forget(planned, loaded, staying=False)
                 loaded.clear()
@@ -407,9 +407,13 @@ class Session:
         """Scan all blocks, and load what their reconstruction reads."""
         return [self._loading.load(plan, loaded, settings, planned.outs) for plan in planned.plans]
 
-    def _in_doubt(self, planned: Planned) -> bool:
+    def _in_doubt(self, planned: Planned, scans: Sequence[pa.Table]) -> bool:
         """Whether the scans' bounds leave open if some cell may be called reliable."""
-        asked = [plan.doubtful for plan in planned.plans if plan.doubtful is not None]
+        asked = [
+            plan.doubtful
+            for plan, scanned in zip(planned.plans, scans, strict=True)
+            if plan.doubtful is not None and scanned.num_rows * plan.told <= MOST_RESCANNED
+        ]
         return self.rescan and any(
             self._memory.run(*each.both).column(0).to_pylist() == [True] for each in asked
         )

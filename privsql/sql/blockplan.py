@@ -32,6 +32,7 @@ class BlockPlan:
     watched: Mapping[int, bool] = field(default_factory=dict)
     # Whether any cell has too few effective rows by the scan's bound, so that states must tell.
     doubtful: Printed | None = None
+    told: int = 0  # states that a cell would have then
     score_intervals: frozenset[int] = frozenset()  # aggregates that have one
     able: tuple[str, ...] = ()  # other forms of the same kind of scan
     form: str = ""  # of the scan (see ``forms``); none where nothing is estimated

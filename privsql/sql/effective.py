@@ -11,12 +11,14 @@ are bounded on the safe side, with L = G - mean, S the values that G has:
 What the least effective rows call reliable is so by the rule itself, and what the most of them call
 unreliable is not.  In between a second scan, by states, tells (``Moments.doubtful``).
 
-The last bound is for skewed conditions, few rows of which weigh most.  With a, b, c the largest,
-the smallest and the second largest L, d = a + b + c, e2 = ab + ac + bc, e3 = abc, the polynomial
+The last bound is for skewed conditions, few rows of which weigh most.  With a and c the largest
+and the second largest L, b the one nearest to -(a + c) / 2 among the others, d = a + b + c,
+e2 = ab + ac + bc, e3 = abc, the polynomial
 
     L^4 - (L - a)(L - b)(L - c)(L + d)  =  (d^2 - e2) L^2 + (e3 - d e2) L + d e3
 
-is at most L^4 on all values of L where a + c + 2b >= 0, and L adds up to 0.  The same holds of -L.
+is at most L^4 on all values of L: none lies between c and a, nor between b and -d, which are as
+far from -(a + c) / 2 as each other.  And L adds up to 0.  The same holds of -L.
 
 A piece that no sensitive column has a part in has no such error.  Where rows were sampled it has
 that of the sample, and a row counts by W (W - 1) v^2:
@@ -28,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import comb
 
 import numpy as np
@@ -108,29 +111,36 @@ class Bound:
             _central(self.count, mean, 4),
         ]
         values = sorted(self.support)
-        for a, b, c, sign in (
-            (values[-1], values[0], values[-2], 1.0),
-            (-values[0], -values[-1], -values[1], -1.0),
-        ):
-            least.append(_skewed(a, b, c, scaled(sign, mean), second, rows))
+        for ordered, sign in ((values, 1.0), ([-value for value in reversed(values)], -1.0)):
+            least.append(_skewed(ordered, scaled(sign, mean), second, rows))
         more = multiply(rows, wrapped(_central(self.floor, mean, 2)))
         top = call("power", add(second, more), number(2))
         bottom = exp.Nullif(this=call("greatest", *least), expression=number(0))
         return exp.Div(this=top, expression=bottom, typed=False, safe=False)
 
 
-def _skewed(
-    a: float, b: float, c: float, mean: exp.Expr, second: exp.Expr, rows: exp.Expr
-) -> exp.Expr:
-    """``(d^2 - e2) sum L^2 + d e3 n`` where ``a + c + 2b >= 0`` (see above), else 0.
-
-    a, b and c are values of K; the mean is taken off here: ``d -> d - 3m`` and so on.
-    """
+def _skewed(values: Sequence[float], mean: exp.Expr, second: exp.Expr, rows: exp.Expr) -> exp.Expr:
+    """``(d^2 - e2) sum L^2 + d e3 n`` (see above); ``values`` of K are in order."""
+    *others, c, a = values
+    # In K the place to be near to is 2 m - (a + c) / 2.
+    place = exp.Sub(this=scaled(2.0, wrapped(mean)), expression=literal((a + c) / 2))
+    nearest: exp.Expr = literal(others[-1])
+    if len(others) > 1:
+        nearest = exp.Case(
+            ifs=[
+                exp.If(
+                    this=exp.LT(this=exp.Paren(this=place), expression=literal((v + w) / 2)),
+                    true=literal(v),
+                )
+                for v, w in pairwise(others)
+            ],
+            default=literal(others[-1]),
+        )
     one, two, three = (
-        exp.Paren(this=exp.Sub(this=literal(value), expression=wrapped(mean)))
-        for value in (a, b, c)
+        exp.Paren(this=exp.Sub(this=value, expression=wrapped(mean)))
+        for value in (literal(a), nearest, literal(c))
     )
-    d = exp.Paren(this=exp.Sub(this=literal(a + b + c), expression=scaled(3.0, wrapped(mean))))
+    d = exp.Paren(this=add(add(one, two), three))
     pairs = exp.Paren(
         this=add(
             add(multiply(one, two), multiply(one, three)),
@@ -139,16 +149,11 @@ def _skewed(
     )
     product = multiply(multiply(one, two), three)
     squares = exp.Sub(this=multiply(d, d), expression=pairs)
-    made = add(multiply(wrapped(squares), second), multiply(multiply(d, product), rows))
-    enough = exp.GTE(
-        this=exp.Sub(this=literal(a + c + 2 * b), expression=scaled(4.0, wrapped(mean))),
-        expression=literal(0.0),
-    )
-    return exp.Case(ifs=[exp.If(this=enough, true=made)], default=literal(0.0))
+    return add(multiply(wrapped(squares), second), multiply(multiply(d, product), rows))
 
 
-# Values of K that are put together, column by column, to find the largest and smallest.
-MOST_VALUES = 2**16
+# Values of K up to which the most effective rows are told.
+MOST_VALUES = 64
 
 
 def _together(values: Sequence[float], inverse: NDArray[np.float64]) -> tuple[float, ...]:

@@ -24,6 +24,10 @@ MOMENTS = (COUNTS, WEIGHTS)
 # fast as anything, and above DuckDB counts a condition in a tenth of the time of a GROUP BY.
 MANY_ROWS = 200_000
 
+# Cells times states up to which a second scan, by states, tells what moments leave open about
+# reliability.  Larger answers keep the bound, which calls less reliable and never more.
+MOST_RESCANNED = 2**19
+
 WORDS = {
     STATES: "rows are counted per published state",
     CONJUNCTIONS: "conditions are counted alone and together, which makes the states",

@@ -196,6 +196,11 @@ class Moments:
         }
 
     @property
+    def told(self) -> int:
+        """How many states a cell would have."""
+        return self._columns.states
+
+    @property
     def able(self) -> tuple[str, ...]:
         """The forms in which the scan can be written."""
         counted = countable(self._catalog, self._products, self._squares)

@@ -194,7 +194,13 @@ class PlanWriter:
         tree = moments.doubtful(steps[0], weighed)
         doubtful = None if tree is None else self._parameters.bind(tree)
         scored = moments.score_intervals
-        return replace(made, doubtful=doubtful, score_intervals=scored, able=moments.able)
+        return replace(
+            made,
+            doubtful=doubtful,
+            told=moments.told,
+            score_intervals=scored,
+            able=moments.able,
+        )
 
     def _block_plan(
         self,
