@@ -72,12 +72,11 @@ class Bound:
         return [*carried, named(mean, f"centre_{t}"), named(second, f"second_{t}")]
 
     def weights(self, t: int) -> list[exp.Expr]:
-        """``ws`` and ``wf``, which make the least effective rows, and ``wu``, the most."""
+        """``ws`` and ``wf``, which make the least effective rows."""
         if not self.ends:
-            # Exactly known, so that there are no more of them than least.
             found: list[exp.Expr] = [column(f"{name}_{t}") for name in self.sums]
             both = zip(found or [literal(0.0)] * 2, ("ws", "wf"), strict=True)
-            return [*(named(node, f"{s}{t}") for node, s in both), named(literal(0.0), f"wu{t}")]
+            return [named(node, f"{short}{t}") for node, short in both]
         second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
         low, high = (literal(end) for end in self.ends)
         away = exp.Sub(this=high, expression=mean), exp.Sub(this=mean, expression=low)
@@ -96,10 +95,15 @@ class Bound:
         # What has no rows has no error.
         some = exp.If(this=exp.GT(this=rows, expression=number(0)), true=fourth)
         none = exp.Case(ifs=[some], default=literal(0.0))
-        return [named(second, f"ws{t}"), named(none, f"wf{t}"), named(self._most(t), f"wu{t}")]
+        return [named(second, f"ws{t}"), named(none, f"wf{t}")]
+
+    def most(self, t: int) -> exp.Alias:
+        """``wu``, the most effective rows; NULL where only a second scan can tell."""
+        return named(self._most(t), f"wu{t}")
 
     def _most(self, t: int) -> exp.Expr:
-        """The most effective rows that there can be; NULL where only a second scan can tell."""
+        if not self.ends:
+            return literal(0.0)  # exactly known, so that there are no more of them than least
         if len(self.support) < 3:
             return cast(exp.Null(), "DOUBLE")
         second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))

@@ -251,7 +251,7 @@ class Moments:
         self._effective = estimates.effective_rows()
         return Step(f"{prefix}_bases0", bases), Step(f"{prefix}_block", made)
 
-    def doubtful(self, bases: Step, weighed: Collection[int]) -> exp.Select | None:
+    def doubtful(self, weighed: Collection[int]) -> exp.Select | None:
         """Whether bounds leave open if some piece of some cell has enough effective rows.
 
         Those of a score interval only matter where the query looks at them (``weighed``).
@@ -276,7 +276,7 @@ class Moments:
             return None
         either = reduce(lambda a, b: exp.Or(this=a, expression=b), doubts.values())
         made = exp.Select(expressions=[named(call("bool_or", either), "doubtful")])
-        return made.from_(derived(bases.query, "bases"), copy=False)
+        return made.from_(derived(self._bounded, "bases"), copy=False)
 
     @property
     def _sure(self) -> frozenset[int]:
@@ -363,8 +363,10 @@ class Moments:
         third.from_(derived(second, "sums"), copy=False)
         names = [*shown_names, *(node.alias for node in sums)]
         last = exp.Select(expressions=[*map(column, (*kept, *names))])
+        self._bounded = exp.Select().from_(derived(third, "centred"), copy=False)
         for t, one in enumerate(bounds):
             choose(last, *one.weights(t))
+            choose(self._bounded, *one.weights(t), one.most(t))
         return last.from_(derived(third, "centred"), copy=False)
 
     def _covariance(self, k: int, other: int) -> exp.Expr:

@@ -191,7 +191,7 @@ class PlanWriter:
         steps = moments.steps(prefix)
         known = moments.informative
         made = self._block_plan(prefix, part, scan, {}, steps, moments.states, known)
-        tree = moments.doubtful(steps[0], weighed)
+        tree = moments.doubtful(weighed)
         doubtful = None if tree is None else self._parameters.bind(tree)
         scored = moments.score_intervals
         return replace(
