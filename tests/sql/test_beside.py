@@ -160,3 +160,35 @@ def test_a_grid_whose_masses_round_above_one_is_answered(session: Session) -> No
     count, average, everyone = outcome.table.to_pylist()[0].values()
     assert (count, everyone) == (900, 900)
     assert 40 < average < 70
+
+
+def test_beside_a_comparison_with_a_public_column(session: Session) -> None:
+    """Rows are then scanned per value of it, and added up again."""
+    hidden = "COUNT(*) FILTER (WHERE ill = CASE WHEN job = 'eng' THEN 'flu' ELSE 'hiv' END)"
+    for aggregate in AGGREGATES[:6]:
+        alone = first(session, f"SELECT {aggregate} FROM clinic")
+        beside = first(session, f"SELECT {aggregate}, {hidden} FROM clinic")
+        # Each of those values has effective rows of its own.
+        assert alone.pop("reliable") >= beside.pop("reliable")
+        close(alone, beside)
+
+
+def test_a_share_of_all_cells_is_that_of_the_count(session: Session) -> None:
+    """The total of all cells is known, whatever was done to the column."""
+    outcome = session.run(
+        "SELECT ill, COUNT(*) AS n, COUNT(*) * 1.0 / SUM(COUNT(*)) OVER () AS share FROM clinic"
+        " GROUP BY ill"
+    )
+    counts, shares = outcome.bars[1].to_pylist(), outcome.bars[2].to_pylist()
+    for n, share in zip(counts, shares, strict=True):
+        assert share["stderr"] == pytest.approx(n["stderr"] / 900, rel=1e-6, abs=1e-9)
+
+
+def test_a_condition_that_excludes_nothing_changes_nothing(session: Session) -> None:
+    for plain, written in (
+        ("COUNT(*) FILTER (WHERE ill = 'flu')", "COUNT(*) FILTER (WHERE ill = 'flu' AND TRUE)"),
+        ("SUM(age)", "SUM(CASE WHEN TRUE THEN age END)"),
+        ("AVG(age)", "AVG(age) FILTER (WHERE TRUE)"),
+    ):
+        alone = first(session, f"SELECT {plain} FROM clinic")
+        close(alone, first(session, f"SELECT {written} FROM clinic WHERE TRUE"))
