@@ -75,7 +75,7 @@ def test_every_form_gives_duckdbs_answer_at_retention_one(
         world, session = exact[tally.asked // 2 % len(exact) if tally.asked % 2 else 0]
         sql = question(rng, there=True)
         compare_exact(tally, session, sql, world.raw.execute(sql).fetchall())
-    for _ in range(QUOTA // 5):
+    for _ in range(QUOTA // 10):
         case, (world, session) = generate(rng), exact[tally.asked % len(exact)]
         if unusable(case, world):
             continue
@@ -106,7 +106,7 @@ def test_all_forms_say_the_same_of_a_perturbed_release(noisy: list[Session], par
     while min(tally.answered[form] for form in FORMS) < QUOTA and tally.asked < MOST:
         place = 0 if tally.asked % 3 else tally.asked // 3 % len(noisy)
         compare_forms(tally, noisy[place], question(rng))
-    for _ in range(QUOTA // 5):
+    for _ in range(QUOTA // 10):
         sql, parameters = generate(rng).printed()
         place = tally.asked % len(noisy)
         compare_forms(tally, noisy[place], sql, parameters, ordered=False)
