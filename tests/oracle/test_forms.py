@@ -115,6 +115,27 @@ def test_all_forms_say_the_same_of_a_perturbed_release(noisy: list[Session], par
     assert all(tally.answered[form] >= QUOTA for form in FORMS), str(tally)
 
 
+# Where mutants lived: all rows of a sample, numbers other than 1, what only HAVING asks for.
+ASKED = (
+    "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE smoker) AS s,"
+    " COUNT(*) FILTER (WHERE smoker) * 1.0 / COUNT(*) AS r FROM visits",
+    "SELECT SUM(2) AS two, SUM(CASE WHEN work = 'ams' AND sex = 'F' THEN 2 ELSE 3 END) AS c"
+    " FROM visits WHERE smoker",
+)
+
+
+@pytest.mark.parametrize("sql", ASKED)
+def test_what_is_easily_overlooked(
+    exact: list[tuple[World, Session]], noisy: list[Session], sql: str
+) -> None:
+    tally = Tally()
+    for world, session in exact:
+        compare_exact(tally, session, sql, world.raw.execute(sql).fetchall())
+    for session in noisy:
+        compare_forms(tally, session, sql)
+    assert not tally.failures, str(tally)
+
+
 def test_a_sample_at_retention_one_adds_up_weights(tmp_path: Path) -> None:
     """Published rows are all there is to ask: DuckDB adds up their weights."""
     noise = Noise({}, retention=1.0, weighted=True)
