@@ -53,6 +53,16 @@ def points(grid):
     return [Fraction(grid.lower) + i * Fraction(grid.step) for i in range(grid.points)]
 
 
+def test_numbers_past_the_largest_double_lie_on_their_own_side():
+    grid = Grid("real", 0.0, 10.0, 0.5)
+    assert grid.kind == "real"
+    for huge in (10**400, D(10) ** 400):
+        assert list(grid.ranges(Interval.below(huge))) == list(grid.ranges(Interval()))
+        assert not list(grid.ranges(Interval.above(huge)))
+        assert list(grid.ranges(Interval.above(-huge))) == list(grid.ranges(Interval()))
+        assert not list(grid.ranges(Interval.below(-huge)))
+
+
 # --- counting ---------------------------------------------------------------------------------
 
 off_grid = st.one_of(

@@ -63,9 +63,13 @@ def files_of(module: str) -> tuple[str, ...]:
     package, name = module.rsplit(".", 1)
     if package == "udfs":
         wanted: tuple[str, ...] = ("tests/test_worked_numbers.py",)
+        if name in ("functions", "lists", "register"):
+            wanted = ("tests/udfs/test_register.py", *wanted)
     elif package == "privsql.channels":
         wanted = ("tests/channels/test_cells.py", "tests/channels/test_channel.py")
         wanted += ("tests/channels/test_domain.py", "tests/channels/test_domain_sql.py")
+        if name == "intervals":
+            wanted = ("tests/channels/test_domain_grid.py", *wanted)
         wanted += ("tests/test_worked_numbers.py",)
     else:
         wanted = tuple(f"tests/sql/test_{each}.py" for each in OWN.get(name, ()))

@@ -12,7 +12,7 @@ import pytest
 
 from udfs.errors import KernelError
 from udfs.functions import FUNCTIONS, TALLY
-from udfs.intervals import critical, score_interval
+from udfs.intervals import critical, fieller_interval, score_interval, wald_interval
 from udfs.invert import invert
 from udfs.kron import Kron, retention_factor
 from udfs.mle import maximum_likelihood
@@ -55,6 +55,22 @@ def table(connection, counts):
     )
     # More than one of DuckDB's vectors of 2,048 rows.
     connection.execute("INSERT INTO t SELECT i + 50 * r, y FROM t, range(1, 100) s(r)")
+
+
+def test_intervals_equal_the_kernels_argument_by_argument(con):
+    for rows in (2.0, 500.0):
+        found = one(con, f"privsql_wald_interval(100.0, 25.0, {rows}, 2.0)")
+        assert (found["low"], found["high"]) == pytest.approx((90.0, 110.0))
+        assert found["reliable"] is bool(wald_interval(100.0, 25.0, rows, 2.0).reliable)
+        found = one(con, f"privsql_fieller_interval(10.0, 100.0, 4.0, 1.0, 25.0, {rows}, 2.0)")
+        direct = fieller_interval(10.0, 100.0, (4.0, 1.0, 25.0), rows, 2.0)
+        assert (found["low"], found["high"]) == pytest.approx((float(direct.low), float(direct.high)))
+        assert found["reliable"] is bool(direct.reliable)
+    reliable = [
+        one(con, f"privsql_wald_interval(100.0, 25.0, {rows}, 2.0)")["reliable"]
+        for rows in (2.0, 500.0)
+    ]
+    assert reliable == [False, True]
 
 
 def test_inversion_and_likelihood_equal_the_kernels(con, case):
