@@ -1,4 +1,4 @@
-"""Statements on one database: each on a cursor and a thread of its own, and each can be ended.
+"""Statements on one database: each on its own cursor, in another thread, and each can be ended.
 
     caller ── cursor ──> worker thread runs the statement
        └── waits for it, for an interruption, for the end of its time, for Ctrl-C;
@@ -32,6 +32,7 @@ import duckdb
 from privsql.engines.breaks import Break, Broken
 from privsql.engines.problems import CanceledError, translated
 from privsql.engines.watch import Watch, current
+from privsql.engines.workers import Worker, take
 from privsql.errors import Error, InterfaceError, OperationalError, ProgrammingError
 
 T = TypeVar("T")
@@ -152,18 +153,18 @@ class Calls:
     def _run(self, work: Callable[[Cursor], T], watch: Watch) -> T:
         watch.check()
         call = self._begin(work)
-        worker = threading.Thread(target=call.run, name="privsql statement", daemon=True)
+        worker = take("privsql statement")
         try:
-            worker.start()
+            worker.begin(call.run)
             # One that was canceled while the cursor was made was not yet there to be woken.
             in_time = watch.problem() is not None or call.woken.wait(self._patience(watch))
             call.stop(GRACE)
         except BaseException:  # Ctrl-C, at any point, or no thread to be had
-            if worker.ident is not None:
+            if worker.begun:
                 call.stop(GRACE)
             raise
         finally:
-            if call.ended.is_set() or worker.ident is None:
+            if call.ended.is_set() or not worker.begun:
                 self._finish(call)
             else:
                 self._leave(call, worker)
@@ -181,17 +182,18 @@ class Calls:
             self._left.discard(call)
         call.cursor.close()
 
-    def _leave(self, call: _Call[T], worker: threading.Thread) -> None:
+    def _leave(self, call: _Call[T], worker: Worker) -> None:
         """Nobody waits for it any more; somebody must still end it."""
+        worker.retire()
 
         def end() -> None:
             call.stop()
             self._finish(call)
-            worker.join()
-            _STILL.difference_update((worker, ender))
+            worker.thread.join()
+            _STILL.difference_update((worker.thread, ender))
 
         ender = threading.Thread(target=end, name="privsql left", daemon=True)
-        _STILL.update((worker, ender))
+        _STILL.update((worker.thread, ender))
         with self._lock:
             self._left.add(call)  # type: ignore[arg-type]
         ender.start()

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from privsql.engines.breaks import Break, Broken
 from privsql.engines.problems import CanceledError, TimedOutError
+from privsql.engines.workers import take
 from privsql.errors import Error, TooLargeError
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ class Watch:
             while not ended.wait(PATIENCE):
                 breaking.strike()
 
-        threading.Thread(target=guard, name="privsql watch", daemon=True).start()
+        take("privsql watch").begin(guard)
         try:
             found = breaking.able(work)
         except Broken:

@@ -64,7 +64,9 @@ def test_intervals_equal_the_kernels_argument_by_argument(con):
         assert found["reliable"] is bool(wald_interval(100.0, 25.0, rows, 2.0).reliable)
         found = one(con, f"privsql_fieller_interval(10.0, 100.0, 4.0, 1.0, 25.0, {rows}, 2.0)")
         direct = fieller_interval(10.0, 100.0, (4.0, 1.0, 25.0), rows, 2.0)
-        assert (found["low"], found["high"]) == pytest.approx((float(direct.low), float(direct.high)))
+        assert (found["low"], found["high"]) == pytest.approx(
+            (float(direct.low), float(direct.high))
+        )
         assert found["reliable"] is bool(direct.reliable)
     reliable = [
         one(con, f"privsql_wald_interval(100.0, 25.0, {rows}, 2.0)")["reliable"]
