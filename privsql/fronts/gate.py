@@ -27,13 +27,25 @@ from privsql.policy.history import History
 from privsql.policy.journal import Journal
 from privsql.policy.personal import Verdict, floats, judge, notices
 from privsql.release.manifest import Policy
+from privsql.sql.columns import (
+    GROUP_BITS,
+    GROUP_HIGH,
+    GROUP_LOW,
+    GROUP_ROWS,
+    GROUP_SQUARES,
+    GROUP_SUM,
+    GROUPING,
+    KEY,
+    REFUSED,
+    SECRET,
+)
 from privsql.sql.plan import Behind, BlockPlan, Printed
 
 TUPLES = "SELECT privsql_rows AS rows, privsql_group AS groups FROM privsql.tuples ORDER BY rowid"
 
 Evaluate = Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
 Ints = NDArray[np.int64]
-RANGES = ("k", "lo", "hi", "n", "y", "z")
+RANGES = (KEY, GROUP_LOW, GROUP_HIGH, GROUP_ROWS, GROUP_SUM, GROUP_SQUARES)
 
 
 @dataclass(frozen=True)
@@ -58,9 +70,9 @@ class Decision:
     @property
     def mask(self) -> pa.Table:
         """The keys of all cells, and which aggregates of each are hidden."""
-        made = self.cells.select([c for c in self.cells.column_names if c[0] in "kg"])
+        made = _keys(self.cells)
         for i, hidden in self.verdict.refused.items():
-            made = made.append_column(f"p{i}", pa.array(hidden))
+            made = made.append_column(REFUSED(i), pa.array(hidden))
         return made
 
 
@@ -180,7 +192,7 @@ class Gate:
             raise AssertionError("differences are checked behind a server only")
         rows = np.maximum.reduce(
             [
-                np.nan_to_num(floats(found, f"n{k}"))
+                np.nan_to_num(floats(found, GROUP_ROWS(k)))
                 for those in behind.bases.values()
                 for k in those
             ]
@@ -189,8 +201,7 @@ class Gate:
         order = np.argsort(-rows, kind="stable")
         place = np.empty(order.size, dtype=np.int64)
         place[order] = np.arange(order.size)
-        numbered = found.select([c for c in found.column_names if c[0] in "kg"])
-        numbered = numbered.append_column("cell", pa.array(place))
+        numbered = _keys(found).append_column("cell", pa.array(place))
         atoms = self._engine.scan(behind.atoms.sql, behind.atoms.parameters)
         tables = {f"{plan.prefix}_atoms": atoms, f"{plan.prefix}_cells": numbered}
         vectors = self._evaluate(behind.matched, tables)
@@ -214,14 +225,14 @@ class Gate:
                 secrets = np.zeros((sums.num_columns - 1, rows.size))
                 at = sums.column("atom").to_numpy().astype(np.int64)
                 for b in range(len(secrets)):
-                    secrets[b, at] = sums.column(f"x{b}").to_numpy()
+                    secrets[b, at] = sums.column(SECRET(b)).to_numpy()
             self._space = Space(rows, groups, secrets)
         return self._space
 
 
 def _labels(found: pa.Table) -> Callable[[int], str] | None:
     """How a notice names a cell: by its keys; an answer without keys needs no name."""
-    keys = [name for name in found.column_names if name.startswith("k")]
+    keys = KEY.within(found.column_names)
     if not keys:
         return None
     return lambda row: ", ".join(str(found.column(name)[row].as_py()) for name in keys)
@@ -230,23 +241,31 @@ def _labels(found: pa.Table) -> Callable[[int], str] | None:
 def _of_cells(scanned: pa.Table) -> pa.Table:
     """A scan's keys and ranges; all of its keys are in use."""
     names = scanned.column_names
-    found = scanned.select([name for name in names if name.rstrip("0123456789") in RANGES])
+    found = scanned.select([n for n in names if any(family.within([n]) for family in RANGES)])
     for name in names:
-        if name.rstrip("0123456789") == "b":
+        s = GROUP_BITS.number(name)
+        if s is not None:
             # Bits that some group number has, and those that some lack (see sql.membership).
             bits = scanned.column(name)
             known = np.asarray(bits.is_valid())
             filled = pc.fill_null(bits, pa.scalar(0, bits.type))
             packed = np.asarray(filled.to_numpy(), dtype=np.uint64)
             high, low = packed >> np.uint64(32), ~packed & np.uint64(2**32 - 1)
-            for letter, values in (("lo", low), ("hi", high)):
+            for family, values in ((GROUP_LOW, low), (GROUP_HIGH, high)):
                 shown = pa.array(values.astype(np.float64), mask=~known)
-                found = found.append_column(f"{letter}{name[1:]}", shown)
+                found = found.append_column(family(s), shown)
     nothing = pa.array(np.zeros(found.num_rows, dtype=np.int64))
     for name in names:
-        if name.startswith("k"):
-            found = found.append_column(f"g{name[1:]}", nothing)
+        i = KEY.number(name)
+        if i is not None:
+            found = found.append_column(GROUPING(i), nothing)
     return found
+
+
+def _keys(cells: pa.Table) -> pa.Table:
+    """What tells cells apart: their keys, and which of those are in use."""
+    names = cells.column_names
+    return cells.select([*KEY.within(names), *GROUPING.within(names)])
 
 
 def _count(cells: Mapping[int, NDArray[np.bool_]]) -> int:
@@ -257,7 +276,7 @@ def _digest(found: pa.Table) -> str:
     """A name for the groups behind a block: public, and short enough for a log."""
     made = hashlib.sha256()
     for name in found.column_names:
-        if name[:2] in ("lo", "hi") or name.startswith("n"):
+        if any(family.within([name]) for family in (GROUP_LOW, GROUP_HIGH, GROUP_ROWS)):
             made.update(name.encode())
             values = np.nan_to_num(floats(found, name), nan=-1)
             made.update(np.sort(values).tobytes())

@@ -9,6 +9,7 @@ import pyarrow as pa
 from privsql.engines import Embedded, Memory
 from privsql.fronts.planning import Planned
 from privsql.fronts.settings import Settings
+from privsql.sql.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
 from privsql.sql.compiled import Out
 from privsql.sql.plan import BlockPlan, check_work
 from udfs.intervals import critical
@@ -68,7 +69,7 @@ class Loading:
         tables = {f"{plan.prefix}_scan": scanned}
         if plan.watched and plan.moments:
             # The gate reads the personal groups of such a scan itself; nobody else does.
-            spare = [f"{x}{k}" for k, heavy in plan.watched.items() for x in _letters(heavy)]
+            spare = [family(k) for k, heavy in plan.watched.items() for family in _families(heavy)]
             tables[f"{plan.prefix}_scan"] = scanned.drop_columns(spare)
         if plan.beside is not None:
             tables[f"{plan.prefix}_beside"] = self._engine.scan(*plan.beside.both)
@@ -84,5 +85,6 @@ class Loading:
         return scanned
 
 
-def _letters(weighted: bool) -> tuple[str, ...]:
-    return ("b", "n", "y", "z") if weighted else ("b", "n")
+def _families(weighted: bool) -> tuple[Family, ...]:
+    weights = (GROUP_SUM, GROUP_SQUARES) if weighted else ()
+    return (GROUP_BITS, GROUP_ROWS, *weights)

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privsql.policy.leverage import LIMIT, Atoms, Cells
+from privsql.sql.columns import SKETCH, VECTOR
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -94,14 +95,18 @@ def cells_of(
     """The vectors of all cells that are not refused yet, and whose each is.
 
     ``found`` lists atoms by number of their cell (``order`` says which that is), hidden values
-    and atom; it has ``w<v>``, and ``x<v>_<b>`` where rows of atoms differ.
+    and atom; it has VECTOR, and SKETCH where rows of atoms differ.
     """
     cell = _numbers(found, "cell").astype(np.int64)
     way = _numbers(found, "way").astype(np.int64)
     atom = _numbers(found, "atom").astype(np.int64)
-    sums = {v: _numbers(found, f"w{v}") for v in {v for each in vectors.values() for v in each}}
+    sums = {v: _numbers(found, VECTOR(v)) for v in {v for each in vectors.values() for v in each}}
     sketched = {
-        v: [_numbers(found, name) for name in found.column_names if name.startswith(f"x{v}_")]
+        v: [
+            _numbers(found, name)
+            for name in SKETCH.within(found.column_names)
+            if (SKETCH.numbers(name) or ())[0] == v
+        ]
         for v in sums
     }
     parts: list[sparse.csr_array] = []

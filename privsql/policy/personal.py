@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from privsql.errors import Notice, NotSupportedError
 from privsql.release.manifest import Policy
+from privsql.sql.columns import GROUP_HIGH, GROUP_LOW, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM
 
 Bools = NDArray[np.bool_]
 
@@ -77,14 +78,14 @@ def judge(
         personal[i] = np.zeros(cells.num_rows, dtype=np.bool_)
         few[i] = np.zeros(cells.num_rows, dtype=np.bool_)
         for k in those:
-            rows = np.nan_to_num(floats(cells, f"n{k}")).astype(np.int64)
-            low, high = floats(cells, f"lo{k}"), floats(cells, f"hi{k}")
+            rows = np.nan_to_num(floats(cells, GROUP_ROWS(k))).astype(np.int64)
+            low, high = floats(cells, GROUP_LOW(k)), floats(cells, GROUP_HIGH(k))
             some = (rows > 0) & (rows < total)
             personal[i] |= some & (low == high)
             few[i] |= some & (rows < policy.min_rows)
-            if f"y{k}" in cells.column_names:
+            if GROUP_SUM(k) in cells.column_names:
                 # Where rows weigh differently a sum may be about few of them.
-                sums, squares = floats(cells, f"y{k}"), floats(cells, f"z{k}")
+                sums, squares = floats(cells, GROUP_SUM(k)), floats(cells, GROUP_SQUARES(k))
                 # Rooted, or large weights overflow; what is no number is no proof of many.
                 with np.errstate(all="ignore"):
                     many = sums / np.sqrt(squares) >= np.sqrt(policy.min_rows)

@@ -32,6 +32,7 @@ from privsql.sql.calculus import (
     multiply,
     size_of,
 )
+from privsql.sql.columns import CERTAIN, CRITICAL, TOTAL, covariance_of, effective_of, size_of_total
 from privsql.sql.ratios import clear, divisor, divisors, doubtful
 from privsql.sql.tree import bare, cast, column, columns_of, every, number, wrapped
 from privsql.sql.writing import KNOWN_ROWS, call, deviation, field, wald
@@ -165,7 +166,7 @@ def doubt_of(below: exp.Expr, estimates: list[str], known: Known) -> exp.Expr | 
     rows = _least([known.effective(name) for name in used])
     doubt = doubtful(below, terms.total, rows)
     settled = exp.Or(
-        this=column("certain"),
+        this=column(CERTAIN),
         expression=exp.Paren(this=terms.vanish(known, used, terms.total, terms.size)),
     )
     return exp.And(this=exp.Not(this=exp.Paren(this=settled)), expression=exp.Paren(this=doubt))
@@ -173,12 +174,12 @@ def doubt_of(below: exp.Expr, estimates: list[str], known: Known) -> exp.Expr | 
 
 def _doubt_of_column(name: str, known: Known) -> exp.Expr:
     own = known.own(name)
-    if name.startswith("w"):
+    if TOTAL.number(name) is not None:
         # A total's interval is the one that this looks at.
-        variance, rows = column(f"c{name}_{name}"), column(f"e{name}")
+        variance, rows = column(covariance_of(name, name)), column(effective_of(name))
         settled = exp.Or(
-            this=column("certain"),
-            expression=exp.Paren(this=cancels(variance, column(f"m{name}"))),
+            this=column(CERTAIN),
+            expression=exp.Paren(this=cancels(variance, column(size_of_total(name)))),
         )
         doubt = exp.Paren(this=doubtful(column(name), variance, rows))
         return exp.And(this=exp.Not(this=exp.Paren(this=settled)), expression=doubt)
@@ -242,7 +243,7 @@ def _bars(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     ratio = None if plain is None else _ratio(plain, used, known.covariance)
     vanish = terms.vanish(known, used, variance, size)
     if ratio is not None:
-        shared.append((FIELLER, call("privsql_fieller_interval", *ratio, rows, column("z"))))
+        shared.append((FIELLER, call("privsql_fieller_interval", *ratio, rows, column(CRITICAL))))
         struct = column(FIELLER)
         low, high, good = (field(struct, part) for part in ("low", "high", "reliable"))
         # NULLIF made nothing of what was there: that is no reliable ratio.
@@ -287,7 +288,7 @@ def unless_certain(
     value: exp.Expr, bars: Bars, vanish: exp.Expr | None = None, finite: exp.Expr | None = None
 ) -> Bars:
     """Where nothing was replaced there is no error; what variances say there is rounding."""
-    known: exp.Expr = column("certain")
+    known: exp.Expr = column(CERTAIN)
     if vanish is not None:
         known = exp.Paren(this=exp.Or(this=known, expression=wrapped(vanish)))
     if finite is not None:

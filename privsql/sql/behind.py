@@ -11,6 +11,7 @@ from privsql.sql.block import Block
 from privsql.sql.blockplan import BlockPlan
 from privsql.sql.bound import Parameters, Printed
 from privsql.sql.catalog import Catalog
+from privsql.sql.columns import SKETCH, VECTOR
 from privsql.sql.informative import together
 from privsql.sql.membership import (
     SALT,
@@ -97,7 +98,8 @@ class BehindWriter:
                 weighted,
             )
             after = bind(tree)
-        values = [node.alias for node in atoms.expressions if node.alias[0] in "wx"]
+        names = [node.alias for node in atoms.expressions]
+        values = [*VECTOR.within(names), *SKETCH.within(names)]
         numbered = matched(
             block, values, len(hidden), f"{plan.prefix}_atoms", f"{plan.prefix}_cells"
         )

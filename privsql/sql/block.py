@@ -78,7 +78,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A block and the SELECT that reads it: columns ``k0..`` are keys, ``a0..`` aggregates."""
+    """A block and the SELECT that reads it: its columns are KEY and AGGREGATE."""
 
     block: Block
     select: exp.Select

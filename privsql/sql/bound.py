@@ -56,8 +56,8 @@ def read_parameters(
                     f"the statement has a parameter {int(text)}, for which no value was given",
                     hint="give a sequence with one value for each parameter",
                 )
-            values[f"p{text}"] = given[at]
-            name = f"p{text}"
+            values[f"parameter{text}"] = given[at]
+            name = f"parameter{text}"
         else:
             if not isinstance(given, Mapping) or text not in given:
                 raise ProgrammingError(

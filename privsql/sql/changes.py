@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from privsql.sql.blockplan import BlockPlan
 from privsql.sql.bound import Parameters, Printed
+from privsql.sql.columns import COVARIANCE, WITH_TOTAL
 from privsql.sql.membership import masked
 from privsql.sql.rounding import rounded
 from privsql.sql.tree import derived, table
@@ -44,14 +45,16 @@ def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Par
         at = next(i for i, cte in enumerate(with_.expressions) if cte.alias == name)
         alias = exp.to_identifier(opened, quoted=True)
         with_.expressions[at].args["alias"].set("this", alias)
-        seen: exp.Expr = table(opened, "b")
+        seen: exp.Expr = table(opened, "block")
         if change.gap is not None:
             gap = change.gap
             traces = _traces(plan, gap.aggregates)
             seen = derived(
-                masked(plan.prefix, plan.block, gap.aggregates, gap.classes, traces), "b"
+                masked(plan.prefix, plan.block, gap.aggregates, gap.classes, traces), "block"
             )
-        query = exp.Select(expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("b"))])
+        query = exp.Select(
+            expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("block"))]
+        )
         if change.rounded:
             query = rounded(plan.block, plan.pairs)
         query.from_(seen, copy=False)
@@ -67,7 +70,7 @@ def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Par
 
 def _traces(plan: BlockPlan, aggregates: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Other columns of a block that would tell of hidden aggregates: their covariances."""
-    named_by = {f"c{i}_{j}": (i, j) for i, j in plan.pairs}
-    named_by |= {f"t{i}_{j}": (i, j) for i, j in plan.classes}
+    named_by = {COVARIANCE(i, j): (i, j) for i, j in plan.pairs}
+    named_by |= {WITH_TOTAL(i, j): (i, j) for i, j in plan.classes}
     found = {name: tuple(i for i in both if i in aggregates) for name, both in named_by.items()}
     return {name: those for name, those in found.items() if those}

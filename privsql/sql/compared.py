@@ -124,7 +124,7 @@ class Constants:
     def _run(self, nodes: Mapping[int, exp.Expr]) -> dict[int, object]:
         if not nodes or self.run is None:
             return {}
-        columns = [named(node.copy(), f"v{i}") for i, node in nodes.items()]
+        columns = [named(node.copy(), f"value{i}") for i, node in nodes.items()]
         # What fails here fails in the query itself, where it is told.
         with suppress(DataError, ProgrammingError, pa.ArrowException, ValueError):
             (row,) = self.run(self.parameters.bind(exp.Select(expressions=columns))).to_pylist()

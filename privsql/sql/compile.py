@@ -5,7 +5,7 @@ block's table of estimates, and everything around it stays the analyst's SQL.  E
 carried along as columns that are not shown:
 
     SELECT * FROM (SELECT job, COUNT(*) FILTER (WHERE disease = 'flu') AS n FROM t GROUP BY job)
-    SELECT * EXCLUDE (...)  FROM (SELECT k0 AS job, a0 AS n, <error bars> FROM block0)
+    SELECT * EXCLUDE (...)  FROM (SELECT key0 AS job, aggregate0 AS n, <error bars> FROM block0)
 
 A column that is an expression over one block's estimates keeps that *definition*, so that
 arithmetic further out is propagated with all covariances.
@@ -14,6 +14,7 @@ arithmetic further out is propagated with all covariances.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 from sqlglot import exp
 
@@ -21,6 +22,16 @@ from privsql.sql.bars import realised
 from privsql.sql.block import Builder, Leaf
 from privsql.sql.calculus import depends
 from privsql.sql.catalog import UnknownName
+from privsql.sql.columns import (
+    AGGREGATE,
+    BARS,
+    CERTAIN,
+    COVARIANCE,
+    CRITICAL,
+    EFFECTIVE,
+    OBSERVED,
+    WITH_TOTAL,
+)
 from privsql.sql.compiled import (
     MOST_PAIRED,
     Compiled,
@@ -73,9 +84,10 @@ class Compiler(Outer):
     def _is_count(self, out: Out) -> bool:
         """Whether a column is a count itself, which cannot be below zero."""
         node = out.definition
-        if not isinstance(node, exp.Column) or not node.name.startswith("a"):
+        at = AGGREGATE.number(node.name) if isinstance(node, exp.Column) else None
+        if at is None:
             return False
-        call = self.parts[out.block].leaf.block.aggregates[int(node.name[1:])].call
+        call = self.parts[out.block].leaf.block.aggregates[at].call
         return call.name in ("count", "count_if")
 
     def _note_domain(self, part: Part) -> None:
@@ -206,7 +218,7 @@ class Compiler(Outer):
         self.parts.append(part)
         tree = leaf.select.copy()
         with_names(tree)
-        uncertain = [f"a{i}" for i in part.estimates()]
+        uncertain = [AGGREGATE(i) for i in part.estimates()]
         for clause in ("expressions", "where", "qualify", "order", "windows"):
             self._inner(tree.args.get(clause), part, uncertain)
         tree.from_(exp.to_table(block_name(number)), copy=False)
@@ -217,10 +229,8 @@ class Compiler(Outer):
             inner = projection.this if isinstance(projection, exp.Alias) else projection
             name = leaf.names[i] or default_name(select.expressions[i])
             projections.append(named(inner, name))  # the same node: it is guarded below
-            used = [name for name in uncertain if any(c.name == name for c in columns_of(inner))]
-            for one in used:
-                for two in used:
-                    part.pairs.add((int(one[1:]), int(two[1:])))
+            used = _aggregates_in(inner, uncertain)
+            part.pairs |= set(product(used, used))
             deep = self._has_estimate_below(inner)
             definition, why = None, TWO_QUERIES if deep else ""
             if used and not deep:
@@ -248,14 +258,14 @@ class Compiler(Outer):
             part.pairs |= {(i, j) for i in known for j in known}
         if uncertain and not tree.args.get("distinct"):
             for i in part.estimates():
-                names = (f"a{i}", f"s{i}", f"l{i}", f"u{i}", f"ok{i}", f"e{i}")
+                names = [family(i) for family in (AGGREGATE, *BARS.values(), EFFECTIVE)]
                 hidden += [self._export(tree, number, name) for name in names]
             for i, j in sorted({(min(p), max(p)) for p in part.pairs}):
-                hidden.append(self._export(tree, number, f"c{i}_{j}"))
+                hidden.append(self._export(tree, number, COVARIANCE(i, j)))
             if self._windows and select is not self._outermost:
                 hidden += self._export_classes(tree, number, part)
-            hidden.append(self._export(tree, number, "z"))
-            hidden.append(self._export(tree, number, "certain"))
+            hidden.append(self._export(tree, number, CRITICAL))
+            hidden.append(self._export(tree, number, CERTAIN))
             hidden += self._export_totals(tree, number, part)
             # Exact columns of a definition are constants in it, but it needs their values.
             for name in dict.fromkeys(
@@ -269,7 +279,7 @@ class Compiler(Outer):
         elif uncertain:
             why = "DISTINCT compares estimates"
             outs = [replace(out, definition=None, why=why) for out in outs]
-        # An analyst's own alias a0 must not be taken for the block's column in ORDER BY.
+        # An analyst's own alias aggregate0 must not be taken for the block's column in ORDER BY.
         for clause in ("expressions", "where", "qualify", "order", "windows"):
             part_of = tree.args.get(clause)
             for node in part_of if isinstance(part_of, list) else [part_of]:
@@ -315,7 +325,7 @@ class Compiler(Outer):
         if len(linear) > MOST_PAIRED:
             return []
         part.classes |= {(i, j) for i in linear for j in sums}
-        return [self._export(tree, number, f"t{i}_{j}") for i in linear for j in sums]
+        return [self._export(tree, number, WITH_TOTAL(i, j)) for i in linear for j in sums]
 
     def _guard(self, clause: object, part: Part, filtered: bool) -> None:
         """Denominators of a leaf that cannot be told from zero become NULL."""
@@ -323,7 +333,7 @@ class Compiler(Outer):
         def doubt(quotient: exp.Expr) -> exp.Expr | None:
             below = divisor(quotient)
             known = part.estimates()
-            used = [i for i in known if depends(below, f"a{i}")]
+            used = [i for i in known if depends(below, AGGREGATE(i))]
             if not used:
                 return None
             try:
@@ -341,12 +351,8 @@ class Compiler(Outer):
 
     @staticmethod
     def _is_mode(part: Part, node: exp.Column) -> bool:
-        at = node.name[1:]
-        return (
-            node.name[:1] == "a"
-            and at.isdigit()
-            and part.leaf.block.aggregates[int(at)].kind == "mode"
-        )
+        at = AGGREGATE.number(node.name)
+        return at is not None and part.leaf.block.aggregates[at].kind == "mode"
 
     def _note_sampled(self, part: Part) -> None:
         if self._catalog.weighted and not part.leaf.block.aggregates:
@@ -392,18 +398,15 @@ class Compiler(Outer):
                 if len(each.expressions) != 1:
                     raise Unsupported(f"privsql_{field_} takes one aggregate, or the alias of one")
                 argument = each.expressions[0]
-                used = [
-                    name for name in uncertain if any(c.name == name for c in columns_of(argument))
-                ]
-                for one in used:
-                    for two in used:
-                        part.pairs.add((int(one[1:]), int(two[1:])))
+                used = _aggregates_in(argument, uncertain)
+                part.pairs |= set(product(used, used))
                 if field_ == "observed":
                     made = argument.copy()
                     holder = exp.Paren(this=made)
                     for c in list(columns_of(holder)):
-                        if c.name in used:
-                            c.replace(column("seen" + c.name[1:]))
+                        at = AGGREGATE.number(c.name)
+                        if at in used:
+                            c.replace(column(OBSERVED(at)))
                     each.replace(holder)
                     continue
                 made = part.bars(argument).written(field_)
@@ -412,6 +415,12 @@ class Compiler(Outer):
     # -- outer queries ----------------------------------------------------------------
 
     # -- error bars as columns --------------------------------------------------------
+
+
+def _aggregates_in(node: exp.Expr, uncertain: list[str]) -> list[int]:
+    """The estimates that an expression refers to."""
+    names = {c.name for c in columns_of(node)}
+    return [i for name in uncertain if name in names and (i := AGGREGATE.number(name)) is not None]
 
 
 def _with_names(cte: exp.Expr) -> exp.Expr:

@@ -13,6 +13,15 @@ from privsql.sql.aggregates import SPREADS, counted
 from privsql.sql.bars import Bars, Covariance, Known, bars_of, cancels, doubt_of
 from privsql.sql.block import OURS, Leaf
 from privsql.sql.calculus import depends
+from privsql.sql.columns import (
+    AGGREGATE,
+    BARS,
+    COVARIANCE,
+    EFFECTIVE,
+    covariance_of,
+    effective_of,
+    size_of_total,
+)
 from privsql.sql.ratios import divisors
 from privsql.sql.totals import Total, Translate
 from privsql.sql.tree import (
@@ -24,9 +33,6 @@ from privsql.sql.writing import KNOWN_ROWS, deviation, wald
 
 # An inner query passes the covariances of all its estimates on, if they are not more.
 MOST_PAIRED = 8
-
-# Columns of a block's table for estimate i.
-PARTS = {"stderr": "s", "low": "l", "high": "u", "reliable": "ok"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Part:
 
     def uncertain(self) -> list[str]:
         """Names of everything uncertain in the block's definitions."""
-        return [f"a{i}" for i in self.estimates()] + [*self.totals, *self.totals_done]
+        return [AGGREGATE(i) for i in self.estimates()] + [*self.totals, *self.totals_done]
 
     def estimates(self) -> list[int]:
         """Positions of aggregates that are estimates."""
@@ -98,7 +104,7 @@ class Part:
         return any(self._name_of(i) in SPREADS for i in self._used(node))
 
     def _used(self, node: exp.Expr) -> list[int]:
-        return [i for i in self.estimates() if depends(node, f"a{i}")]
+        return [i for i in self.estimates() if depends(node, AGGREGATE(i))]
 
     def _name_of(self, i: int) -> str:
         return self.leaf.block.aggregates[i].call.name
@@ -107,19 +113,19 @@ class Part:
         return Known(
             _own,
             block_covariance(exported),
-            lambda name: column(effective_name(name)),
+            lambda name: column(effective_of(name)),
             self._linear,
             self._risky,
         )
 
     def _linear(self, name: str) -> bool:
-        if name.startswith("w"):
-            return True
-        return self.leaf.block.aggregates[int(name[1:])].kind == "linear"
+        i = AGGREGATE.number(name)
+        return i is None or self.leaf.block.aggregates[i].kind == "linear"
 
     def _risky(self, name: str) -> bool:
-        if name.startswith("a"):
-            return int(name[1:]) not in self.steady
+        i = AGGREGATE.number(name)
+        if i is not None:
+            return i not in self.steady
         total = {**self.totals_done, **self.totals}[name][0]
         return not set(total.slopes) <= self.steady
 
@@ -143,14 +149,15 @@ def our_function(node: exp.Expr) -> str | None:
 
 def _own(name: str) -> Bars:
     """The error bars of an estimate or a total itself."""
-    if not name.startswith("w"):
-        s, low, high, good = (column(letter + name[1:]) for letter in PARTS.values())
+    i = AGGREGATE.number(name)
+    if i is not None:
+        s, low, high, good = (column(family(i)) for family in BARS.values())
         return Bars(s, low, high, good)
-    value, variance = column(name), column(f"c{name}_{name}")
+    value, variance = column(name), column(covariance_of(name, name))
     spread = deviation(variance)
-    bars = Bars(spread, *wald(value, spread, column(f"e{name}")))
-    cancel = cancels(variance, column(f"m{name}"))
-    settled = exp.GTE(this=column(f"e{name}"), expression=number(KNOWN_ROWS))
+    bars = Bars(spread, *wald(value, spread, column(effective_of(name))))
+    cancel = cancels(variance, column(size_of_total(name)))
+    settled = exp.GTE(this=column(effective_of(name)), expression=number(KNOWN_ROWS))
     either = exp.Or(this=exp.Paren(this=cancel), expression=settled)
     vanish = exp.Coalesce(this=either, expressions=[exp.Boolean(this=False)])
     return error_bars.unless_certain(value, bars, vanish)
@@ -160,20 +167,11 @@ def block_covariance(exported: set[str]) -> Covariance:
     """Covariances of a block's estimates and totals by the columns that hold them."""
 
     def covariance(one: str, two: str) -> exp.Expr | None:
-        if one.startswith("a") and two.startswith("a"):
-            i, j = sorted((int(one[1:]), int(two[1:])))
-            return column(f"c{i}_{j}")
-        # A total is named before an estimate, and totals in their own order.
-        first, second = sorted((one, two), key=lambda name: (name[0] != "w", name))
-        shared = f"c{first}_{second}"
-        return column(shared) if shared in exported else None
+        shared = covariance_of(one, two)
+        own = COVARIANCE.numbers(shared) is not None
+        return column(shared) if own or shared in exported else None
 
     return covariance
-
-
-def effective_name(name: str) -> str:
-    """The column with an estimate's effective rows."""
-    return f"e{name}" if name.startswith("w") else f"e{name[1:]}"
 
 
 def weighed(tree: exp.Expr, number: int) -> frozenset[int]:
@@ -183,10 +181,11 @@ def weighed(tree: exp.Expr, number: int) -> frozenset[int]:
     """
     seen: Counter[int] = Counter()
     for each in tree.find_all(exp.Column):
-        outside = each.name.startswith(hidden_name(number, "e"))
         short = each.name.removeprefix(hidden_name(number, ""))
-        if (outside or each.table == block_name(number)) and short[:1] == "e":
-            seen[int(short[1:]) if short[1:].isdigit() else -1] += 1 + outside
+        outside = short != each.name
+        if short.startswith(EFFECTIVE.word) and (outside or each.table == block_name(number)):
+            at = EFFECTIVE.number(short)
+            seen[-1 if at is None else at] += 1 + outside
     return frozenset(i for i, many in seen.items() if many > 1)
 
 

@@ -7,6 +7,7 @@ from itertools import combinations
 
 from sqlglot import exp
 
+from privsql.sql.columns import COUNTED
 from privsql.sql.tree import cast, choose, column, derived, named, table
 
 # Truth values that are counted together, each and all of them.
@@ -38,9 +39,9 @@ def conjunctions(
         number_of = exp.Count(this=exp.Star(), big_int=True)
         if chosen:
             truths = exp.Anonymous(this="count_if", expressions=[column(_all_of(bits, chosen))])
-            choose(counted, named(cast(truths, "BIGINT"), f"c{n}"))
+            choose(counted, named(cast(truths, "BIGINT"), COUNTED(n)))
         else:
-            choose(counted, named(number_of, f"c{n}"))
+            choose(counted, named(number_of, COUNTED(n)))
     counted.from_(derived(source, "rows"), copy=False)
     if keys:
         counted.group_by(*map(column, keys), copy=False)
@@ -54,7 +55,7 @@ def conjunctions(
         for more in subsets:
             if set(more) & set(true):
                 continue
-            term = column(f"c{places[tuple(sorted((*true, *more)))]}")
+            term = column(COUNTED(places[tuple(sorted((*true, *more)))]))
             kind = exp.Sub if len(more) % 2 else exp.Add
             total = term if total is None else kind(this=total, expression=term)
         choose(state, named(total if total is not None else exp.Null(), name))

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.sql.calculus import add, multiply
+from privsql.sql.columns import FOURTH, MOST_ROWS, SECOND
 from privsql.sql.factored import Product
 from privsql.sql.tree import cast, column, named, number, wrapped
 from privsql.sql.weighing import MomentScan, Sums, literal, scaled
@@ -75,8 +76,8 @@ class Bound:
         """``ws`` and ``wf``, which make the least effective rows."""
         if not self.ends:
             found: list[exp.Expr] = [column(f"{name}_{t}") for name in self.sums]
-            both = zip(found or [literal(0.0)] * 2, ("ws", "wf"), strict=True)
-            return [named(node, f"{short}{t}") for node, short in both]
+            both = zip(found or [literal(0.0)] * 2, (SECOND, FOURTH), strict=True)
+            return [named(node, family(t)) for node, family in both]
         second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
         low, high = (literal(end) for end in self.ends)
         away = exp.Sub(this=high, expression=mean), exp.Sub(this=mean, expression=low)
@@ -95,11 +96,11 @@ class Bound:
         # What has no rows has no error.
         some = exp.If(this=exp.GT(this=rows, expression=number(0)), true=fourth)
         none = exp.Case(ifs=[some], default=literal(0.0))
-        return [named(second, f"ws{t}"), named(none, f"wf{t}")]
+        return [named(second, SECOND(t)), named(none, FOURTH(t))]
 
     def most(self, t: int) -> exp.Alias:
         """``wu``, the most effective rows; NULL where only a second scan can tell."""
-        return named(self._most(t), f"wu{t}")
+        return named(self._most(t), MOST_ROWS(t))
 
     def _most(self, t: int) -> exp.Expr:
         if not self.ends:

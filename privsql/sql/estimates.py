@@ -1,10 +1,11 @@
 """From bases to aggregates: formulas, covariances, intervals, as nested SELECTs.
 
-bases                b0, b1, ...  v0_0, v0_1, ...
+bases                base<k>, base_covariance<k>_<l>
 intermediate         means and spreads, with their slopes by each base
-values               a<i>, slopes d<i>_<k> by base k, effective rows e<i>
-covariances          c<i>_<j> = sum over k, l of d<i>_<k> d<j>_<l> v<k>_<l>
-intervals            s<i> standard error, l<i> and u<i> ends, ok<i> whether reliable
+values               aggregate<i>, slope<i>_<k> by base k, effective<i>
+covariances          covariance<i>_<j>
+                     = sum over k, l of slope<i>_<k> slope<j>_<l> base_covariance<k>_<l>
+intervals            stderr<i>, low<i>, high<i>, reliable<i>
 """
 
 from __future__ import annotations
@@ -18,6 +19,40 @@ from privsql.sql.aggregates import SPREADS, Formula, counted, formula, unless_ze
 from privsql.sql.block import Aggregate, Block
 from privsql.sql.calculus import Slope, add, derivative, is_zero, moves, multiply
 from privsql.sql.catalog import PUBLISHED
+from privsql.sql.columns import (
+    AGGREGATE,
+    BARS,
+    BASE,
+    BASE_COVARIANCE,
+    BASE_WITH_TOTAL,
+    BESIDE,
+    CERTAIN,
+    CONDITION_ROWS,
+    COVARIANCE,
+    CRITICAL,
+    EFFECTIVE,
+    EXACT,
+    FOURTH,
+    GROUPING,
+    HIGH,
+    INTERVAL,
+    INVERTED,
+    KEY,
+    LEAST,
+    LEVEL,
+    LOW,
+    MASS,
+    MOST,
+    OBSERVED,
+    OBSERVED_BASE,
+    POSITION,
+    RELIABLE,
+    ROWS,
+    SECOND,
+    SLOPE,
+    STDERR,
+    WITH_TOTAL,
+)
 from privsql.sql.quantiles import located, looked_up
 from privsql.sql.ratios import doubtful, unless
 from privsql.sql.scan import StateScan
@@ -85,13 +120,13 @@ class Estimates:
     def _formula(self, i: int, aggregate: Aggregate) -> Formula:
         def v(one: int, two: int) -> exp.Expr:
             low, high = sorted((aggregate.bases[one], aggregate.bases[two]))
-            return column(f"v{low}_{high}")
+            return column(BASE_COVARIANCE(low, high))
 
-        made = formula(aggregate.call.name, lambda n: column(f"b{aggregate.bases[n]}"), v, f"t{i}")
+        made = formula(aggregate.call.name, lambda n: column(BASE(aggregate.bases[n])), v, LEVEL(i))
         if self._iterative and not self._fixed and aggregate.call.name in ("sum", "count_if"):
             # That no row is the likeliest does not make SUM the NULL of no rows.
-            most = column(f"hi{aggregate.bases[1]}")
-            value = unless_zero(most, column(f"b{aggregate.bases[0]}"))
+            most = column(MOST(aggregate.bases[1]))
+            value = unless_zero(most, column(BASE(aggregate.bases[0])))
             made = replace(made, value=value)
         return made
 
@@ -123,7 +158,7 @@ class Estimates:
             if aggregate.kind == "linear":
                 slopes[i] = self._linear(query, i, aggregate)
             elif aggregate.kind == "domain":
-                choose(query, named(self._from_domain(aggregate), f"a{i}"))
+                choose(query, named(self._from_domain(aggregate), AGGREGATE(i)))
             elif aggregate.kind == "mode":
                 choose(query, *_no_bars(i))
         query = self._more(query, "values")
@@ -134,27 +169,27 @@ class Estimates:
                 # The slope of a root of something below zero is no number, and no error.
                 nan = cast(exp.Literal.string("nan"), "DOUBLE")
                 node = exp.Nullif(this=cast(node, "DOUBLE"), expression=nan)
-            choose(query, named(cast(node, "DOUBLE"), f"c{i}_{j}"))
+            choose(query, named(cast(node, "DOUBLE"), COVARIANCE(i, j)))
         for i, j in self._totals:
             whole: exp.Expr = exp.Null()
             if i in slopes:
                 whole = self._with_total(slopes[i], i, self._block.aggregates[j].bases[0])
-            choose(query, named(cast(whole, "DOUBLE"), f"t{i}_{j}"))
+            choose(query, named(cast(whole, "DOUBLE"), WITH_TOTAL(i, j)))
         for i, aggregate in enumerate(self._block.aggregates):
             if aggregate.kind == "quantile":
-                choose(query, named(located(i, aggregate, self._states), f"at{i}"))
+                choose(query, named(located(i, aggregate, self._states), POSITION(i)))
         # An interval is a struct: made once, then taken apart.
         for i, aggregate in enumerate(self._block.aggregates):
             struct = self._struct(i, aggregate) if aggregate.kind == "linear" else None
             if struct is not None:
-                choose(query, named(struct, f"iv{i}"))
+                choose(query, named(struct, INTERVAL(i)))
         query = self._more(query, "estimates")
-        choose(query, named(self._certain.copy(), "certain"))
+        choose(query, named(self._certain.copy(), CERTAIN))
         for i, aggregate in enumerate(self._block.aggregates):
             if aggregate.kind == "linear":
                 fields = self._interval(i, aggregate)
-                for letter, node in zip(("s", "l", "u", "ok"), fields, strict=True):
-                    choose(query, named(node, f"{letter}{i}"))
+                for family, node in zip(BARS.values(), fields, strict=True):
+                    choose(query, named(node, family(i)))
             elif aggregate.kind == "quantile":
                 choose(query, *looked_up(i, aggregate, self._states))
         return query
@@ -170,25 +205,30 @@ class Estimates:
         )
         for i in range(len(self._block.keys)):
             if i not in chosen:
-                choose(query, named(exp.Null(), f"k{i}"))
-            choose(query, named(number(int(i not in chosen)), f"g{i}"))
+                choose(query, named(exp.Null(), KEY(i)))
+            choose(query, named(number(int(i not in chosen)), GROUPING(i)))
         query.from_(table(name(f"bases{n}"), "own"), copy=False)
         exact = {i: a for i, a in enumerate(self._block.aggregates) if a.kind == "exact"}
         if not self._scan.beside:
             known = {text: n for n, (_, text) in enumerate(self._scan.exact)}
             for i, aggregate in exact.items():
-                choose(query, named(column(f"e{known[sql(aggregate.call.node)]}", "own"), f"a{i}"))
-            # The names e<i> are wanted for effective rows.
+                choose(
+                    query,
+                    named(column(EXACT(known[sql(aggregate.call.node)]), "own"), AGGREGATE(i)),
+                )
+            # They are columns of the answer now.
             if known:
                 star = query.expressions[0].this
-                star.set("except_", [exp.to_identifier(f"e{n}") for n in known.values()])
+                star.set("except_", [exp.to_identifier(EXACT(n)) for n in known.values()])
             return query
         # Aggregates that cannot be put together from states have a scan of their own.
         on = every(
             [
-                *(same(column(f"k{i}", "own"), column(f"k{i}", "beside")) for i in chosen),
+                *(same(column(KEY(i), "own"), column(KEY(i), "beside")) for i in chosen),
                 *(
-                    exp.EQ(this=column(f"g{i}", "beside"), expression=number(int(i not in chosen)))
+                    exp.EQ(
+                        this=column(GROUPING(i), "beside"), expression=number(int(i not in chosen))
+                    )
                     for i in range(len(self._block.keys))
                 ),
             ]
@@ -197,7 +237,7 @@ class Estimates:
         kind = {"kind": "CROSS"} if on is None else {"side": "LEFT", "on": on}
         query.append("joins", exp.Join(this=other, **kind))
         for i in exact:
-            choose(query, named(column(f"x{i}", "beside"), f"a{i}"))
+            choose(query, named(column(BESIDE(i), "beside"), AGGREGATE(i)))
         return query
 
     # -- values and covariances ---------------------------------------------------------
@@ -206,7 +246,7 @@ class Estimates:
         """Slopes by base k: of bases themselves, and of intermediate results."""
 
         def slope(name: str) -> exp.Expr:
-            if name == f"b{k}":
+            if name == BASE(k):
                 return number(1)
             known = self._slopes.get(name, {}).get(k)
             if known is None or isinstance(known, exp.Literal):
@@ -228,22 +268,22 @@ class Estimates:
         made = self._formulas[i]
         value: exp.Expr = cast(wrapped(made.value), "DOUBLE")
         doubt = self._doubt(aggregate)
-        choose(query, named(value if doubt is None else unless(doubt, value), f"a{i}"))
+        choose(query, named(value if doubt is None else unless(doubt, value), AGGREGATE(i)))
         observed: exp.Expr = exp.Null()
         if aggregate.call.name in ("count", "count_if", "sum"):
-            observed = column(f"r{aggregate.bases[0]}")
+            observed = column(OBSERVED_BASE(aggregate.bases[0]))
         elif aggregate.call.name == "avg":
-            top, bottom = (column(f"r{k}") for k in aggregate.bases)
+            top, bottom = (column(OBSERVED_BASE(k)) for k in aggregate.bases)
             below = exp.Nullif(this=bottom, expression=number(0))
             observed = exp.Div(this=top, expression=below, typed=False, safe=False)
-        choose(query, named(cast(observed, "DOUBLE"), f"seen{i}"))
-        choose(query, named(self._effective(aggregate), f"e{i}"))
+        choose(query, named(cast(observed, "DOUBLE"), OBSERVED(i)))
+        choose(query, named(self._effective(aggregate), EFFECTIVE(i)))
         slopes: dict[int, exp.Expr] = {}
         for k in dict.fromkeys(aggregate.bases):
             if not self._fixed and moves(made.smooth, self._slope(k)):
                 slopes[k] = derivative(made.smooth, self._slope(k))
                 if not isinstance(slopes[k], exp.Literal):
-                    choose(query, named(slopes[k], f"d{i}_{k}"))
+                    choose(query, named(slopes[k], SLOPE(i, k)))
         return slopes
 
     def _covariance(
@@ -253,9 +293,9 @@ class Estimates:
         total: exp.Expr = number(0)
         for k, one in left.items():
             for other, two in right.items():
-                d_one = one if isinstance(one, exp.Literal) else column(f"d{i}_{k}")
-                d_two = two if isinstance(two, exp.Literal) else column(f"d{j}_{other}")
-                shared = column(f"v{min(k, other)}_{max(k, other)}")
+                d_one = one if isinstance(one, exp.Literal) else column(SLOPE(i, k))
+                d_two = two if isinstance(two, exp.Literal) else column(SLOPE(j, other))
+                shared = column(BASE_COVARIANCE(min(k, other), max(k, other)))
                 total = add(total, multiply(multiply(d_one, d_two), shared))
         return total if is_zero(total) else exp.Paren(this=total)
 
@@ -263,8 +303,8 @@ class Estimates:
         """Covariance of aggregate i with a base summed over all cells of sensitive keys."""
         total: exp.Expr = number(0)
         for k, one in slopes.items():
-            slope = one if isinstance(one, exp.Literal) else column(f"d{i}_{k}")
-            total = add(total, multiply(slope, column(f"x{k}_{other}")))
+            slope = one if isinstance(one, exp.Literal) else column(SLOPE(i, k))
+            total = add(total, multiply(slope, column(BASE_WITH_TOTAL(k, other))))
         return total if is_zero(total) else exp.Paren(this=total)
 
     def _effective(self, aggregate: Aggregate) -> exp.Expr:
@@ -283,14 +323,14 @@ class Estimates:
         for t in dict.fromkeys(t for k in varying(aggregate) for t in self._base[k]):
             if t in self._sure:
                 continue
-            w, u = column(f"ws{t}"), column(f"wf{t}")
+            w, u = column(SECOND(t)), column(FOURTH(t))
             square = exp.Mul(this=w, expression=w.copy())
             ratio = exp.Div(this=square, expression=u, typed=False, safe=False)
             some = exp.GT(this=u.copy(), expression=number(0))
             known = number(0.0 if self._scan.weighted else KNOWN_ROWS)
             made = exp.Case(ifs=[exp.If(this=some, true=ratio)], default=known)
             if t in self._settled:
-                everyone = exp.EQ(this=column("n"), expression=number(self._states.rows or 0))
+                everyone = exp.EQ(this=column(ROWS), expression=number(self._states.rows or 0))
                 made = exp.Case(ifs=[exp.If(this=everyone, true=known.copy())], default=made)
             found[t] = made
         return found
@@ -305,8 +345,8 @@ class Estimates:
             return None
         rows = self._effective(replace(aggregate, bases=(k,)))
         # The likelihood's average is as doubtful as the inversion's.
-        value = column(f"{'j' if self._iterative else 'b'}{k}")
-        doubt = doubtful(value, column(f"v{k}_{k}"), rows)
+        value = column((INVERTED if self._iterative else BASE)(k))
+        doubt = doubtful(value, column(BASE_COVARIANCE(k, k)), rows)
         if isinstance(self._certain, exp.Boolean):
             return doubt
         return exp.And(this=exp.Not(this=wrapped(self._certain.copy())), expression=doubt)
@@ -325,17 +365,17 @@ class Estimates:
 
     def _interval(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...]:
         """Standard error, ends and reliability of one aggregate."""
-        value = column(f"a{i}")
+        value = column(AGGREGATE(i))
         exact = number(0.0), value, value.copy(), exp.Boolean(this=True)
         if self._fixed or self._is_sure(aggregate):
             return exact
         found = self._uncertain(i, aggregate)
         sures: list[exp.Expr] = []
         if not isinstance(self._certain, exp.Boolean):
-            sures.append(column("certain"))
+            sures.append(column(CERTAIN))
         if not self._scan.weighted:
             # Nothing sensitive tells rows apart here, or there are none: an exact answer.
-            sures.append(exp.GTE(this=column(f"e{i}"), expression=number(KNOWN_ROWS)))
+            sures.append(exp.GTE(this=column(EFFECTIVE(i)), expression=number(KNOWN_ROWS)))
         if not sures:
             return found
         known = sures[0] if len(sures) == 1 else exp.Or(this=sures[0], expression=sures[1])
@@ -345,15 +385,15 @@ class Estimates:
         )
 
     def _uncertain(self, i: int, aggregate: Aggregate) -> tuple[exp.Expr, ...]:
-        value = column(f"a{i}")
-        spread = deviation(column(f"c{i}_{i}"))
+        value = column(AGGREGATE(i))
+        spread = deviation(column(COVARIANCE(i, i)))
         there = exp.Not(this=exp.Is(this=value, expression=exp.Null()))
         if aggregate.call.name in SPREADS:
             # What came out below zero has no value, so it has no error either.
             spread = exp.Case(ifs=[exp.If(this=there, true=spread)])
-        rows = column(f"e{i}")
+        rows = column(EFFECTIVE(i))
         if self._struct(i, aggregate) is not None:
-            struct = column(f"iv{i}")
+            struct = column(INTERVAL(i))
             ends = self._cut(i, aggregate, field(struct, "low"), field(struct, "high"))
             if aggregate.call.name != "avg":
                 return spread, *ends, field(struct, "reliable")
@@ -372,9 +412,9 @@ class Estimates:
             ]
             return *shown, exp.And(this=there, expression=field(struct, "reliable"))
         # The likelihood's interval is the inversion's, cut to what is possible.
-        base = "j" if self._iterative else "b"
+        base = INVERTED if self._iterative else BASE
         simple = aggregate.call.name in ("count", "count_if", "sum")
-        middle = column(f"{base}{aggregate.bases[0]}") if simple and self._iterative else value
+        middle = column(base(aggregate.bases[0])) if simple and self._iterative else value
         low_end, high_end, good = wald(middle, spread, rows)
         return spread, *self._cut(i, aggregate, low_end, high_end), good
 
@@ -385,11 +425,17 @@ class Estimates:
         if aggregate.call.name != "avg":
             return self._score(i, aggregate)
         # The likelihood's interval is the inversion's, cut to what is possible.
-        base = "j" if self._iterative else "b"
+        base = INVERTED if self._iterative else BASE
         one, two = aggregate.bases
         low, high = sorted((one, two))
-        names = f"{base}{one}", f"{base}{two}", f"v{one}_{one}", f"v{low}_{high}", f"v{two}_{two}"
-        return call("privsql_fieller_interval", *map(column, (*names, f"e{i}", "z")))
+        names = (
+            base(one),
+            base(two),
+            BASE_COVARIANCE(one, one),
+            BASE_COVARIANCE(low, high),
+            BASE_COVARIANCE(two, two),
+        )
+        return call("privsql_fieller_interval", *map(column, (*names, EFFECTIVE(i), CRITICAL)))
 
     def _cut(
         self, i: int, aggregate: Aggregate, low: exp.Expr, high: exp.Expr
@@ -401,8 +447,8 @@ class Estimates:
         ceiling: exp.Expr = cast(exp.Literal.string("infinity"), "DOUBLE")
         if aggregate.call.name in ("count", "count_if", "sum"):
             k = aggregate.bases[0]
-            floor, ceiling = column(f"lo{k}"), column(f"hi{k}")
-        struct = call("privsql_constrain", column(f"a{i}"), low, high, floor, ceiling)
+            floor, ceiling = column(LEAST(k)), column(MOST(k))
+        struct = call("privsql_constrain", column(AGGREGATE(i)), low, high, floor, ceiling)
         return field(struct, "low"), field(struct, "high")
 
     def _score(self, i: int, aggregate: Aggregate) -> exp.Expr | None:
@@ -413,7 +459,7 @@ class Estimates:
         t = counted_piece(aggregate, self._base, self._scored)
         if t is None:
             return None
-        retention, mass = self._scored[t], column(f"m{t}")
+        retention, mass = self._scored[t], column(MASS(t))
         miss = exp.Paren(this=exp.Mul(this=number(1 - retention), expression=mass))
         hit = exp.Paren(this=exp.Add(this=number(retention), expression=miss.copy()))
         rows = []
@@ -421,8 +467,8 @@ class Estimates:
             rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=chance.copy()))
             rows.append(exp.Array(expressions=[rest, chance.copy()]))
         factors = exp.Array(expressions=[exp.Array(expressions=rows)])
-        n = cast(column(f"n{t}" if self._halves[t] else "n"), "DOUBLE")
-        return call("privsql_score_interval", column(f"seen{i}"), n, factors, column("z"))
+        n = cast(column(CONDITION_ROWS(t) if self._halves[t] else ROWS), "DOUBLE")
+        return call("privsql_score_interval", column(OBSERVED(i)), n, factors, column(CRITICAL))
 
     # -- domains --------------------------------------------------------------------------
 
@@ -438,6 +484,7 @@ class Estimates:
 
 def _no_bars(i: int) -> list[exp.Expr]:
     made: list[exp.Expr] = [
-        named(cast(exp.Null(), "DOUBLE"), f"{letter}{i}") for letter in ("s", "l", "u", "e", "seen")
+        named(cast(exp.Null(), "DOUBLE"), family(i))
+        for family in (STDERR, LOW, HIGH, EFFECTIVE, OBSERVED)
     ]
-    return [*made, named(cast(exp.Null(), "BOOLEAN"), f"ok{i}")]
+    return [*made, named(cast(exp.Null(), "BOOLEAN"), RELIABLE(i))]

@@ -16,6 +16,7 @@ from sqlglot import exp
 from privsql.channels.mechanisms import Replace
 from privsql.sql.aggregates import Base
 from privsql.sql.catalog import PUBLISHED, Catalog, Sensitive
+from privsql.sql.columns import ATOM
 from privsql.sql.pieces import Piece
 from privsql.sql.plan import BlockPlan, Parameters, Printed
 from privsql.sql.saying import said
@@ -105,11 +106,11 @@ class Expected:
         typed = named(cast(column("value"), sensitive.type), sensitive.name)
         inner = exp.Select(expressions=[column("i"), typed]).from_(table(name), copy=False)
         query = exp.Select(
-            expressions=[named(exp.Coalesce(this=value, expressions=[number(0.0)]), "g")]
+            expressions=[named(exp.Coalesce(this=value, expressions=[number(0.0)]), ATOM(0))]
         )
         query.from_(derived(inner, PUBLISHED), copy=False).order_by(column("i"), copy=False)
         found = self._evaluate(self._parameters.bind(query), {name: pa.table(place)})
-        return np.asarray(found.column("g").to_numpy(), dtype=np.float64)
+        return np.asarray(found.column(ATOM(0)).to_numpy(), dtype=np.float64)
 
     def _functions(self, base: Base, states: States) -> tuple[list[Floats], list[Floats]]:
         """Each piece as a function on states, and the sensitive groups as 0 and 1 on them."""
@@ -121,7 +122,7 @@ class Expected:
             truth = every(_over(states, node) for node in piece.truths)
             if truth is not None:
                 value = exp.Case(ifs=[exp.If(this=truth, true=value)], default=number(0.0))
-            choose(query, named(exp.Coalesce(this=value, expressions=[number(0.0)]), f"g{n}"))
+            choose(query, named(exp.Coalesce(this=value, expressions=[number(0.0)]), ATOM(n)))
         keys = [key.expression for key in self._block.keys if key.sensitive]
         order = [exp.Ordered(this=_over(states, key), nulls_first=False) for key in keys]
         rank: exp.Expr = exp.Literal.number(1)
@@ -142,7 +143,7 @@ class Expected:
             query.order_by(*(column("cell", f"axis{i}") for i in range(len(tables))), copy=False)
         found = self._evaluate(self._parameters.bind(query), tables)
         functions = [
-            np.asarray(found.column(f"g{n}").to_numpy(), dtype=np.float64) for n in range(len(base))
+            np.asarray(found.column(ATOM(n)).to_numpy(), dtype=np.float64) for n in range(len(base))
         ]
         labels = np.asarray(found.column("class").to_numpy())
         classes = [(labels == label).astype(np.float64) for label in np.unique(labels)]

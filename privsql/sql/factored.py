@@ -25,6 +25,7 @@ from sqlglot import exp
 from privsql.channels.cells import Cells
 from privsql.channels.mechanisms import Replace
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.columns import ATOM, TRUTH
 from privsql.sql.states import Axis, States
 from privsql.sql.tree import cast, choose, column, derived, named, sql, table, wrapped
 from privsql.sql.writing import call
@@ -119,10 +120,10 @@ class Columns:
                 kind = "BOOLEAN" if text in self._conditions else "DOUBLE"
                 order = [exp.Ordered(this=column("i", PUBLISHED), nulls_first=False)]
                 value = exp.Order(this=cast(wrapped(node.copy()), kind), expressions=order)
-                choose(made, named(call("list", value), f"a{len(texts)}"))
+                choose(made, named(call("list", value), ATOM(len(texts))))
                 texts.append(text)
             made.from_(table(self._domain(name), PUBLISHED), copy=False)
-            source = derived(made, f"d{len(texts)}")
+            source = derived(made, f"domain{len(texts)}")
             if query.args.get("from_") is None:
                 query.set("from_", exp.From(this=source))
             else:
@@ -220,13 +221,13 @@ class Columns:
             atoms = self._atoms[name]
             shown: dict[str, Any] = {"cell": pa.array(np.arange(cells.count))}
             for n, text in enumerate(atoms):
-                place = column(f"x{i}_{n}")
+                place = column(TRUTH(i, n))
                 written[text] = place
                 # What was asked for may have IS TRUE around it.
                 bare_text = text if wrapped(atoms[text]) is atoms[text] else f"({text})"
                 true = exp.Is(this=place.copy(), expression=exp.Boolean(this=True))
                 written[f"{bare_text} IS TRUE"] = true
-                shown[f"x{i}_{n}"] = self._found[text].take(cells.first.tolist())
+                shown[TRUTH(i, n)] = self._found[text].take(cells.first.tolist())
             masses = cells.sizes / cells.size
             if isinstance(sensitive.channel, Replace):
                 masses = cells.sums(sensitive.channel.replacing)

@@ -8,7 +8,6 @@ is told where it may change the answer (:mod:`privsql.sql.coarse`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -20,11 +19,11 @@ from privsql.sql.block import Leaf
 from privsql.sql.bound import Parameters
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.coarse import grid_text, is_worth_telling, judge
+from privsql.sql.columns import KEY
 from privsql.sql.compared import Comparison, Constants, comparisons, uses
 
 # Conditions on one column that are told one by one.
 _MOST = 3
-_KEY = re.compile(r"k(\d+)")
 
 
 def about_conditions(
@@ -102,7 +101,7 @@ def _expressions(leaf: Leaf) -> Iterator[exp.Expr]:
 
 
 def _as_key(node: exp.Expr, leaf: Leaf) -> exp.Expr:
-    found = _KEY.fullmatch(node.name) if isinstance(node, exp.Column) else None
-    if found is not None and int(found[1]) < len(leaf.block.keys):
-        return leaf.block.keys[int(found[1])].expression.copy()
+    found = KEY.number(node.name) if isinstance(node, exp.Column) else None
+    if found is not None and found < len(leaf.block.keys):
+        return leaf.block.keys[found].expression.copy()
     return node

@@ -41,15 +41,15 @@ def representatives(
     cuts = {0, domain.points}
     if nodes:
         asked = exp.Select(
-            expressions=[named(node.copy(), f"v{i}") for i, node in enumerate(nodes)]
+            expressions=[named(node.copy(), f"value{i}") for i, node in enumerate(nodes)]
         )
         values = list(run(asked).to_pylist()[0].values())
         texts = [i for i, value in enumerate(values) if isinstance(value, str)]
         if texts:
-            read = [named(cast(nodes[i].copy(), kind), f"v{i}") for i in texts]
+            read = [named(cast(nodes[i].copy(), kind), f"value{i}") for i in texts]
             found_values = run(exp.Select(expressions=[*read])).to_pylist()[0]
             for i in texts:
-                values[i] = found_values[f"v{i}"]
+                values[i] = found_values[f"value{i}"]
         for value in values:
             if value is None:
                 continue

@@ -22,6 +22,19 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from privsql.sql.block import Block
+from privsql.sql.columns import (
+    FUNCTION,
+    GROUP_HIGH,
+    GROUP_LOW,
+    GROUP_ROWS,
+    GROUP_SQUARES,
+    GROUP_SUM,
+    GROUPING,
+    HIDDEN,
+    INFORMATIVE,
+    KEY,
+    Family,
+)
 from privsql.sql.membership import JUDGED, asked, pieces_of_block
 from privsql.sql.sums import Step
 from privsql.sql.tree import choose, column, derived, every, named, number, table, wrapped
@@ -29,11 +42,11 @@ from privsql.sql.writing import call, same
 
 
 def constants(block: Block, states: Step) -> exp.Select:
-    """``i<t>``: whether each piece is informative, where no key and no column is hidden."""
+    """INFORMATIVE: whether each piece is informative, where no key and no column is hidden."""
     pieces, _ = pieces_of_block(block)
     made = exp.Select()
     for t in range(len(pieces)):
-        choose(made, named(_informative(block, t, None), f"i{t}"))
+        choose(made, named(_informative(block, t, None), INFORMATIVE(t)))
     return made.from_(derived(states.query.copy(), "states"), copy=False)
 
 
@@ -77,72 +90,78 @@ def _set(
 ) -> exp.Select:
     """The cells of one grouping set."""
     pieces, bases = pieces_of_block(block)
-    classes = [f"k{i}" for i in chosen if block.keys[i].sensitive]
-    public = [f"k{i}" for i in chosen if not block.keys[i].sensitive]
-    names = [f"h{i}" for i in range(hidden)]
+    classes = [KEY(i) for i in chosen if block.keys[i].sensitive]
+    public = [KEY(i) for i in chosen if not block.keys[i].sensitive]
+    names = [HIDDEN(i) for i in range(hidden)]
     groups = [*names, *classes]
     known = exp.Select(expressions=[*map(column, groups)])
     for t in range(len(pieces)):
-        choose(known, named(_informative(block, t, count if classes else None), f"i{t}"))
+        choose(known, named(_informative(block, t, count if classes else None), INFORMATIVE(t)))
     known.from_(table("states"), copy=False)
     if groups:
         known.group_by(*map(column, groups), copy=False)
     made = exp.Select()
     for i in range(len(block.keys)):
-        owner = "c" if block.keys[i].sensitive else "m"
+        owner = "known" if block.keys[i].sensitive else "members"
         if i in chosen:
-            choose(made, column(f"k{i}", owner))
+            choose(made, column(KEY(i), owner))
     for i in range(len(block.keys)):
-        choose(made, named(number(int(i not in chosen)), f"g{i}"))
+        choose(made, named(number(int(i not in chosen)), GROUPING(i)))
     wanted = [k for a in block.aggregates if a.kind in JUDGED for k in asked(a)]
     for k in dict.fromkeys(wanted):
         heavy = any(weighted[t] for t in bases[k])
-        for letter, outer, inner in (
-            ("lo", "min", "least"),
-            ("hi", "max", "greatest"),
-            ("n", "sum", "greatest"),
-            *((("y", "sum", "list_sum"), ("z", "sum", "list_sum")) if heavy else ()),
+        weights = (GROUP_SUM, GROUP_SQUARES) if heavy else ()
+        for family, outer, inner in (
+            (GROUP_LOW, "min", "least"),
+            (GROUP_HIGH, "max", "greatest"),
+            (GROUP_ROWS, "sum", "greatest"),
+            *((each, "sum", "list_sum") for each in weights),
         ):
             found = [
                 exp.Case(
                     ifs=[
                         exp.If(
-                            this=column(f"i{t}", "c"), true=column(_held(letter, t, weighted), "m")
+                            this=column(INFORMATIVE(t), "known"),
+                            true=column(_held(family, t, weighted), "members"),
                         )
                     ],
-                    default=None if letter in ("lo", "hi") else number(0),
+                    default=None if family in (GROUP_LOW, GROUP_HIGH) else number(0),
                 )
                 for t in bases[k]
             ]
             most = found[0] if len(found) == 1 else call(inner, *found)
-            if letter in "yz" and len(found) > 1:
+            if family in weights and len(found) > 1:
                 most = call(inner, exp.Array(expressions=found))
-            choose(made, named(call(outer, most), f"{letter}{k}"))
-    made.from_(table(members, "m"), copy=False)
-    on = every(same(column(name, "m"), column(name, "c")) for name in names)
+            choose(made, named(call(outer, most), family(k)))
+    made.from_(table(members, "members"), copy=False)
+    on = every(same(column(name, "members"), column(name, "known")) for name in names)
     joined = {"kind": "CROSS"} if on is None else {"on": on}
-    made.append("joins", exp.Join(this=derived(known, "c"), **joined))
+    made.append("joins", exp.Join(this=derived(known, "known"), **joined))
     of_set = every(
-        exp.EQ(this=column(f"g{i}", "m"), expression=number(int(i not in chosen)))
+        exp.EQ(this=column(GROUPING(i), "members"), expression=number(int(i not in chosen)))
         for i, key in enumerate(block.keys)
         if not key.sensitive
     )
     if of_set is not None:
         made.set("where", exp.Where(this=of_set))
-    cells = [*(column(name, "m") for name in public), *(column(name, "c") for name in classes)]
+    cells = [
+        *(column(name, "members") for name in public),
+        *(column(name, "known") for name in classes),
+    ]
     if cells:
         made.group_by(*cells, copy=False)
     return made
 
 
-def _held(letter: str, t: int, weighted: Mapping[int, bool]) -> str:
+def _held(family: Family, t: int, weighted: Mapping[int, bool]) -> str:
     """A piece whose rows weigh 1 each has as many of them as its weights add up to."""
-    return f"n{t}" if letter in "yz" and not weighted[t] else f"{letter}{t}"
+    plain = family in (GROUP_SUM, GROUP_SQUARES) and not weighted[t]
+    return (GROUP_ROWS if plain else family)(t)
 
 
 def _informative(block: Block, t: int, count: int | None) -> exp.Expr:
     """Whether piece t is no constant; ``count`` is of all states, where classes leave some out."""
-    low, high = exp.Min(this=column(f"f{t}")), exp.Max(this=column(f"f{t}"))
+    low, high = exp.Min(this=column(FUNCTION(t))), exp.Max(this=column(FUNCTION(t)))
     _, bases = pieces_of_block(block)
     for aggregate in block.aggregates:
         if aggregate.kind in ("quantile", "mode") and t in bases[aggregate.bases[0]]:

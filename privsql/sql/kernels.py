@@ -7,7 +7,25 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from privsql.sql.calculus import add
-from privsql.sql.sums import Step, Sums, masses_name
+from privsql.sql.columns import (
+    FUNCTION,
+    FUNCTION_ALL,
+    INVERSE,
+    INVERSE_ALL,
+    KEY,
+    MASSES,
+    MEAN,
+    MEAN_ALL,
+    ORDERED,
+    PLACE,
+    PRODUCT,
+    PRODUCT_ALL,
+    RANK,
+    TAIL,
+    TAIL_ALL,
+    Pair,
+)
+from privsql.sql.sums import Step, Sums
 from privsql.sql.tree import (
     cast,
     choose,
@@ -66,10 +84,10 @@ class Kernels(Sums):
             self._cross(query, derived(hidden, "hidden"))
         choose(query, named(cast(state, "BIGINT"), "state"), *map(column, self._hidden))
         for t in range(len(self._pieces)):
-            choose(query, named(self._function(t), f"f{t}"))
+            choose(query, named(self._function(t), FUNCTION(t)))
         for i, key in enumerate(self._block.keys):
             if key.sensitive:
-                choose(query, named(self._states.written[sql(key.expression)].copy(), f"k{i}"))
+                choose(query, named(self._states.written[sql(key.expression)].copy(), KEY(i)))
         choose(query, named(self._kept(), "kept"))
         for i, aggregate in self._of_kind("quantile", "mode"):
             if aggregate.ordered is None:
@@ -77,7 +95,7 @@ class Kernels(Sums):
             written = self._states.written[sql(aggregate.ordered)]
             order = exp.Order(expressions=[exp.Ordered(this=written.copy(), nulls_first=False)])
             rank = exp.Window(this=call("dense_rank"), order=order, over="OVER")
-            choose(query, named(written.copy(), f"o{i}"), named(rank, f"rank{i}"))
+            choose(query, named(written.copy(), ORDERED(i)), named(rank, RANK(i)))
         return Step(self._name("states"), query)
 
     def _kept(self) -> exp.Expr:
@@ -114,38 +132,44 @@ class Kernels(Sums):
     def _functions(self, n: int, chosen: Sequence[int]) -> Step:
         classes, hidden = self._classes(chosen), self._hidden
         groups = [*hidden, *classes]
-        within = every(same(column(name, "s"), column(name, "c")) for name in classes)
+        within = every(same(column(name, "states"), column(name, "classes")) for name in classes)
 
         def listed(value: exp.Expr) -> exp.Expr:
-            ordered = exp.Ordered(this=column("state", "s"), nulls_first=False)
+            ordered = exp.Ordered(this=column("state", "states"), nulls_first=False)
             return call("list", exp.Order(this=value, expressions=[ordered]))
 
-        owner = "c" if classes else "s"
+        owner = "classes" if classes else "states"
         query = exp.Select(expressions=[column(name, owner) for name in groups])
         choose(query, named(exp.Count(this=exp.Star()), "present"))
         for t in range(len(self._pieces)):
-            value: exp.Expr = column(f"f{t}", "s")
+            value: exp.Expr = column(FUNCTION(t), "states")
             if within is not None:
                 value = exp.Case(ifs=[exp.If(this=within.copy(), true=value)], default=number(0.0))
-            choose(query, named(listed(value), f"f{t}"))
+            choose(query, named(listed(value), FUNCTION(t)))
         for u in dict.fromkeys(u for _, u in self._cross_pairs):
-            choose(query, named(listed(column(f"f{u}", "s")), f"all{u}"))
+            choose(query, named(listed(column(FUNCTION(u), "states")), FUNCTION_ALL(u)))
         for i, aggregate in self._of_kind("quantile"):
             for t in self._base[aggregate.bases[0]]:
-                counted: exp.Expr = exp.NEQ(this=column(f"f{t}", "s"), expression=number(0))
+                counted: exp.Expr = exp.NEQ(
+                    this=column(FUNCTION(t), "states"), expression=number(0)
+                )
                 if within is not None:
                     counted = exp.And(this=counted, expression=wrapped(within))
-                rank = exp.Sub(this=column(f"rank{i}", "s"), expression=number(1))
+                rank = exp.Sub(this=column(RANK(i), "states"), expression=number(1))
                 place = exp.Case(ifs=[exp.If(this=counted, true=rank)], default=number(-1))
-                choose(query, named(listed(place), f"at{i}_{t}"))
-        states = table(self._name("states"), "s")
+                choose(query, named(listed(place), PLACE(i, t)))
+        states = table(self._name("states"), "states")
         if classes:
             # Classes exist per hidden row: a mixed key has other values for each.
             distinct = exp.Select(expressions=[*map(column, groups)], distinct=exp.Distinct())
             distinct.from_(table(self._name("states")), copy=False)
             distinct.set("where", exp.Where(this=column("kept")))
-            query.set("from_", exp.From(this=derived(distinct, "c")))
-            self._join(query, states, every(same(column(h, "s"), column(h, "c")) for h in hidden))
+            query.set("from_", exp.From(this=derived(distinct, "classes")))
+            self._join(
+                query,
+                states,
+                every(same(column(h, "states"), column(h, "classes")) for h in hidden),
+            )
         else:
             query.set("from_", exp.From(this=states))
         if groups:
@@ -158,35 +182,35 @@ class Kernels(Sums):
         )
         self._cross(query, table(self._name("constants")))
         for t in range(len(self._pieces)):
-            inverse = call("privsql_inverse", column(f"f{t}"), column("factors"))
-            choose(query, named(column(f"f{t}") if self._fixed else inverse, f"i{t}"))
+            inverse = call("privsql_inverse", column(FUNCTION(t)), column("factors"))
+            choose(query, named(column(FUNCTION(t)) if self._fixed else inverse, INVERSE(t)))
         for i, _ in self._of_kind("quantile"):
             values = exp.Select(
                 expressions=[
-                    call("list_sort", call("list_distinct", call("list", column(f"o{i}"))))
+                    call("list_sort", call("list_distinct", call("list", column(ORDERED(i)))))
                 ]
             ).from_(table(self._name("states")), copy=False)
-            choose(query, named(exp.Subquery(this=values), f"o{i}"))
+            choose(query, named(exp.Subquery(this=values), ORDERED(i)))
         for u in dict.fromkeys(u for _, u in self._cross_pairs):
-            inverse = call("privsql_inverse", column(f"all{u}"), column("factors"))
-            choose(query, named(inverse, f"iall{u}"))
+            inverse = call("privsql_inverse", column(FUNCTION_ALL(u)), column("factors"))
+            choose(query, named(inverse, INVERSE_ALL(u)))
         if self._piece_pairs or self._cross_pairs:
             query = exp.Select(expressions=[exp.Star()]).from_(
                 derived(query, "inverted"), copy=False
             )
         for t, u in self._piece_pairs:
-            both = products(column(f"f{t}"), column(f"f{u}"))
+            both = products(column(FUNCTION(t)), column(FUNCTION(u)))
             choose(
                 query,
-                named(call("privsql_inverse", both, column("factors")), f"p{t}_{u}"),
-                named(products(column(f"i{t}"), column(f"i{u}")), f"q{t}_{u}"),
+                named(call("privsql_inverse", both, column("factors")), MEAN(t, u)),
+                named(products(column(INVERSE(t)), column(INVERSE(u))), PRODUCT(t, u)),
             )
         for t, u in self._cross_pairs:
-            both = products(column(f"f{t}"), column(f"all{u}"))
+            both = products(column(FUNCTION(t)), column(FUNCTION_ALL(u)))
             choose(
                 query,
-                named(call("privsql_inverse", both, column("factors")), f"pall{t}_{u}"),
-                named(products(column(f"i{t}"), column(f"iall{u}")), f"qall{t}_{u}"),
+                named(call("privsql_inverse", both, column("factors")), MEAN_ALL(t, u)),
+                named(products(column(INVERSE(t)), column(INVERSE_ALL(u))), PRODUCT_ALL(t, u)),
             )
         chosen = self._block.sets[n]
         whole = [(t, u, self._whole(t, u, chosen)) for t, u in self._piece_pairs]
@@ -195,25 +219,27 @@ class Kernels(Sums):
             query = exp.Select(expressions=[exp.Star()]).from_(derived(query, "paired"), copy=False)
             for t, u, axis in whole:
                 if axis is not None:
-                    tail = self._tail(f"f{t}", f"f{u}", f"{t}_{u}", axis)
-                    choose(query, named(tail, f"w{t}_{u}"))
+                    tail = self._tail(t, u, axis)
+                    choose(query, named(tail, TAIL(t, u)))
             for t, u, axis in crossed:
                 if axis is not None:
-                    tail = self._tail(f"f{t}", f"all{u}", f"all{t}_{u}", axis)
-                    choose(query, named(tail, f"wall{t}_{u}"))
+                    tail = self._tail(t, u, axis, over_all=True)
+                    choose(query, named(tail, TAIL_ALL(t, u)))
         return Step(self._name(f"kernels{n}"), query)
 
-    def _tail(self, f: str, g: str, pair: str, i: int) -> exp.Expr:
-        """What the whole column of axis i has to say about a pair of pieces."""
+    def _tail(self, t: int, u: int, i: int, over_all: bool = False) -> exp.Expr:
+        """The part of the whole column of axis i in the covariance of two pieces."""
+        f, g = FUNCTION(t), (FUNCTION_ALL if over_all else FUNCTION)(u)
+        pair = Pair(t, u, over_all)
         axis = self._states.axes[i]
-        masses = column(masses_name(i))
+        masses = column(MASSES(i))
         if axis.mechanism == "decoy":
             weighed = products(masses, column(f))
             expected = call("privsql_expected", weighed.copy(), column("factors"))
             return exp.Sub(this=dot(weighed, column(g)), expression=dot(expected, column(g)))
         error = exp.Sub(
-            this=dot(masses, column(f"q{pair}")),
-            expression=dot(masses.copy(), column(f"p{pair}")),
+            this=dot(masses, column(pair.product)),
+            expression=dot(masses.copy(), column(pair.mean)),
         )
         lost = 1.0 if axis.mechanism == "swap" else (1 - axis.retention) ** 2
         return exp.Mul(this=number(lost), expression=exp.Paren(this=error))

@@ -5,8 +5,8 @@ the data and not on the text, and every spelling is caught.  What matters to an 
 where the public half of one of its pieces is not 0, WHERE, FILTER and CASE together, and where the
 sensitive half is not a constant (see ``informative``): a constant says nothing about anybody.
 
-    per public keys (and hidden columns):   lo<s>, hi<s>   smallest and largest group number
-                                            n<s>           rows
+    per public keys (and hidden columns):   group_low<s>, group_high<s>
+                                            group_rows<s>
 
 s is a base of aggregates where that can be settled beforehand.  Where public columns are hidden in
 sensitive halves, or sensitive columns make groups, s is a piece, and ``informative`` puts pieces
@@ -26,6 +26,30 @@ from sqlglot import exp
 
 from privsql.sql.block import Aggregate, Block
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.columns import (
+    AGGREGATE,
+    BARS,
+    EFFECTIVE,
+    GROUP_BITS,
+    GROUP_HIGH,
+    GROUP_LOW,
+    GROUP_ROWS,
+    GROUP_SQUARES,
+    GROUP_SUM,
+    GROUPING,
+    HIDDEN,
+    KEY,
+    OBSERVED,
+    PERSONAL_GROUP,
+    REFUSED,
+    SECRET,
+    SKETCH,
+    SUPPORT,
+    SUPPORT_WEIGHT,
+    TIMES,
+    VECTOR,
+    Family,
+)
 from privsql.sql.pieces import Piece
 from privsql.sql.scan import GROUP, MULTIPLICITY, half_of
 from privsql.sql.states import joined_to
@@ -118,7 +142,7 @@ class Membership:
     ) -> tuple[list[exp.Expr], list[exp.Expr]]:
         """The same ranges for the block's own scan: columns of rows, aggregates over them.
 
-        Packed, one aggregate stands for two, which a million groups feel: ``b<s>`` has the bits
+        Packed, one aggregate stands for two, which a million groups feel: GROUP_BITS has the bits
         that some group number has above those that some lack.  All rows are of one group exactly
         where no bit is in both.
         """
@@ -128,27 +152,27 @@ class Membership:
             high = exp.Mul(this=wide, expression=number(2**32))
             low = exp.Sub(this=number(2**32 - 1), expression=wide)
             group = exp.Add(this=high, expression=exp.Paren(this=low))
-        inner: list[exp.Expr] = [named(group, "pg")]
+        inner: list[exp.Expr] = [named(group, PERSONAL_GROUP)]
         outer: list[exp.Expr] = []
-        rows = column("m") if self._catalog.multiplicity else None
+        rows = column(TIMES) if self._catalog.multiplicity else None
         for s, support in supports.items():
             where = weight = None
             if support.where is not None:
-                inner.append(named(support.where, f"pg{s}"))
-                where = column(f"pg{s}")
+                inner.append(named(support.where, SUPPORT(s)))
+                where = column(SUPPORT(s))
             if support.weight is not None:
-                inner.append(named(support.weight, f"pw{s}"))
-                weight = column(f"pw{s}")
-            outer += ranged(s, Support(where, weight), column("pg"), rows, packed)
+                inner.append(named(support.weight, SUPPORT_WEIGHT(s)))
+                weight = column(SUPPORT_WEIGHT(s))
+            outer += ranged(s, Support(where, weight), column(PERSONAL_GROUP), rows, packed)
         return inner, outer
 
     # -- atoms --------------------------------------------------------------------------
 
     def atoms(self, vectors: Mapping[int, exp.Expr | None]) -> exp.Select:
-        """Per cell and distinct public tuple, the sum ``w<v>`` of each weight over its rows.
+        """Per cell and distinct public tuple, the sum VECTOR of each weight over its rows.
 
         Those are the vectors of which ``policy.leverage`` keeps account.  Where a measure tells
-        rows of one tuple apart, sums could cancel: ``x<v>_<b>`` are those of the weights times
+        rows of one tuple apart, sums could cancel: SKETCH are those of the weights times
         numbers that only we know, one for each row (see ``fronts.vectors``).
         """
         small = self._grouping_only(vectors.values())
@@ -158,10 +182,10 @@ class Membership:
         for v, weight in vectors.items():
             rows = cast(self._rows(small), "DOUBLE")
             term = rows if weight is None else exp.Mul(this=wrapped(weight), expression=rows)
-            choose(made, named(exp.Sum(this=term), f"w{v}"))
+            choose(made, named(exp.Sum(this=term), VECTOR(v)))
             for b in range(0 if small else sketches(self._catalog)):
                 secret = exp.Mul(this=term, expression=_secret(b))
-                choose(made, named(exp.Sum(this=secret), f"x{v}_{b}"))
+                choose(made, named(exp.Sum(this=secret), SKETCH(v, b)))
         return self._grouped(self._from(made, small, tuples=True), atom)
 
     # -- parts --------------------------------------------------------------------------
@@ -169,14 +193,14 @@ class Membership:
     def _keyed(self) -> exp.Select:
         made = exp.Select()
         for i, key in self._public:
-            choose(made, named(key.expression.copy(), f"k{i}"))
+            choose(made, named(key.expression.copy(), KEY(i)))
         for i, key in self._public:
             flag: exp.Expr = number(0)
             if self._several:
                 flag = exp.Grouping(expressions=[key.expression.copy()])
-            choose(made, named(flag, f"g{i}"))
+            choose(made, named(flag, GROUPING(i)))
         for i, node in enumerate(self._hidden):
-            choose(made, named(node.copy(), f"h{i}"))
+            choose(made, named(node.copy(), HIDDEN(i)))
         return made
 
     @property
@@ -254,7 +278,7 @@ def sketches(catalog: Catalog) -> int:
 
 
 def secrets_of_tuples(catalog: Catalog) -> exp.Select:
-    """Per distinct public tuple, the sums ``x<b>`` of the rows' secret numbers."""
+    """Per distinct public tuple, the sums SECRET of the rows' secret numbers."""
     atom = column("rowid", JOINED)
     made = exp.Select(expressions=[named(atom, "atom")])
     rows: exp.Expr = number(1.0)
@@ -262,7 +286,7 @@ def secrets_of_tuples(catalog: Catalog) -> exp.Select:
         rows = cast(column(MULTIPLICITY, PUBLISHED), "DOUBLE")
     for b in range(sketches(catalog)):
         secret = exp.Mul(this=rows, expression=_secret(b))
-        choose(made, named(exp.Sum(this=secret), f"x{b}"))
+        choose(made, named(exp.Sum(this=secret), SECRET(b)))
     made.from_(table(catalog.table, PUBLISHED), copy=False)
     on = every(same(column(name, PUBLISHED), column(name, JOINED)) for name in catalog.grouping)
     made.append("joins", exp.Join(this=_tuples(JOINED), on=on or exp.Boolean(this=True)))
@@ -295,21 +319,24 @@ def matched(block: Block, values: Sequence[str], hidden: int, atoms: str, cells:
     sensitive half may be another one.
     """
     public = [i for i, key in enumerate(block.keys) if not key.sensitive]
-    made = exp.Select(expressions=[column("cell", "c"), column("atom", "a")])
+    made = exp.Select(expressions=[column("cell", "cells"), column("atom", "atoms")])
     ways: exp.Expr = number(0)
     if hidden:
-        order = [exp.Ordered(this=column(f"h{i}", "a")) for i in range(hidden)]
+        order = [exp.Ordered(this=column(HIDDEN(i), "atoms")) for i in range(hidden)]
         ways = exp.Window(this=call("dense_rank"), order=exp.Order(expressions=order), over="OVER")
-    choose(made, named(ways, "way"), *(column(value, "a") for value in values))
-    made.from_(table(atoms, "a"), copy=False)
+    choose(made, named(ways, "way"), *(column(value, "atoms") for value in values))
+    made.from_(table(atoms, "atoms"), copy=False)
     on = every(
         [
-            *(same(column(f"k{i}", "a"), column(f"k{i}", "c")) for i in public),
-            *(exp.EQ(this=column(f"g{i}", "a"), expression=column(f"g{i}", "c")) for i in public),
+            *(same(column(KEY(i), "atoms"), column(KEY(i), "cells")) for i in public),
+            *(
+                exp.EQ(this=column(GROUPING(i), "atoms"), expression=column(GROUPING(i), "cells"))
+                for i in public
+            ),
         ]
     )
     joined = {"kind": "CROSS"} if on is None else {"on": on}
-    made.append("joins", exp.Join(this=table(cells, "c"), **joined))
+    made.append("joins", exp.Join(this=table(cells, "cells"), **joined))
     made.order_by(column("cell"), column("way"), column("atom"), copy=False)
     return made
 
@@ -317,14 +344,14 @@ def matched(block: Block, values: Sequence[str], hidden: int, atoms: str, cells:
 def gathered(block: Block, supports: Mapping[int, bool], scan: str) -> exp.Select:
     """Ranges per cell from a scan that has them per published state; which are weighted."""
     public = [i for i, key in enumerate(block.keys) if not key.sensitive]
-    made = exp.Select(expressions=[column(f"k{i}") for i in public])
-    choose(made, *(named(number(0), f"g{i}") for i in public))
+    made = exp.Select(expressions=[column(KEY(i)) for i in public])
+    choose(made, *(named(number(0), GROUPING(i)) for i in public))
     for s, weighted in supports.items():
-        for letter, node in COLUMNS[: None if weighted else 3]:
-            choose(made, named(call(node, column(f"{letter}{s}")), f"{letter}{s}"))
+        for family, node in PARTS[: None if weighted else 3]:
+            choose(made, named(call(node, column(family(s))), family(s)))
     made.from_(table(scan), copy=False)
     if public:
-        made.group_by(*(column(f"k{i}") for i in public), copy=False)
+        made.group_by(*(column(KEY(i)) for i in public), copy=False)
     return made
 
 
@@ -357,39 +384,49 @@ class Support:
 
 
 # What is kept of a support, and how parts of it are put together.
-COLUMNS = (("lo", "min"), ("hi", "max"), ("n", "sum"), ("y", "sum"), ("z", "sum"))
+PARTS = (
+    (GROUP_LOW, "min"),
+    (GROUP_HIGH, "max"),
+    (GROUP_ROWS, "sum"),
+    (GROUP_SUM, "sum"),
+    (GROUP_SQUARES, "sum"),
+)
 
 
 def ranged(
     s: int, support: Support, group: exp.Expr, rows: exp.Expr | None, packed: bool = False
 ) -> list[exp.Expr]:
-    """``lo hi n`` of a support and, where rows weigh differently, the sums of |w| and w^2.
+    """Groups and rows of a support and, where rows weigh differently, the sums of |w| and w^2.
 
     Their ratio (sum |w|)^2 / sum w^2 is the number of rows that the sum is really about.  ``rows``
     is how many each stands for; None is one.
     """
     found: list[exp.Expr] = []
-    parts: list[tuple[str, exp.Expr]] = [
+    parts: list[tuple[Family, exp.Expr]] = [
         *(
-            [("b", call("bit_or", group))]
+            [(GROUP_BITS, call("bit_or", group))]
             if packed
-            else [("lo", exp.Min(this=group)), ("hi", exp.Max(this=group))]
+            else [(GROUP_LOW, exp.Min(this=group)), (GROUP_HIGH, exp.Max(this=group))]
         ),
-        ("n", exp.Count(this=exp.Star(), big_int=True) if rows is None else exp.Sum(this=rows)),
+        (
+            GROUP_ROWS,
+            exp.Count(this=exp.Star(), big_int=True) if rows is None else exp.Sum(this=rows),
+        ),
     ]
     if support.weight is not None:
         heavy = wrapped(support.weight)
         if rows is not None:
             heavy = exp.Mul(this=heavy, expression=rows)
-        parts.append(("y", exp.Sum(this=heavy)))
-        parts.append(("z", exp.Sum(this=exp.Mul(this=wrapped(support.weight), expression=heavy))))
-    for letter, node in parts:
+        parts.append((GROUP_SUM, exp.Sum(this=heavy)))
+        squares = exp.Mul(this=wrapped(support.weight), expression=heavy)
+        parts.append((GROUP_SQUARES, exp.Sum(this=squares)))
+    for family, node in parts:
         part = node
         if support.where is not None:
             part = exp.Filter(this=node, expression=exp.Where(this=support.where))
-        if letter == "n":
+        if family is GROUP_ROWS:
             part = cast(exp.Coalesce(this=part, expressions=[number(0)]), "BIGINT")
-        found.append(named(part, f"{letter}{s}"))
+        found.append(named(part, family(s)))
     return found
 
 
@@ -428,31 +465,36 @@ def masked(
     ``classes`` says whether the mask tells sensitive keys apart, too; ``traces`` are further
     columns that would tell of aggregates.
     """
-    made = exp.Select().from_(table(f"{prefix}_open", "b"), copy=False)
+    made = exp.Select().from_(table(f"{prefix}_open", "block"), copy=False)
     known = [i for i, key in enumerate(block.keys) if classes or not key.sensitive]
     on = every(
         [
-            *(same(column(f"k{i}", "b"), column(f"k{i}", "m")) for i in known),
-            *(exp.EQ(this=column(f"g{i}", "b"), expression=column(f"g{i}", "m")) for i in known),
+            *(same(column(KEY(i), "block"), column(KEY(i), "mask")) for i in known),
+            *(
+                exp.EQ(this=column(GROUPING(i), "block"), expression=column(GROUPING(i), "mask"))
+                for i in known
+            ),
         ]
     )
     join = {"kind": "CROSS"} if on is None else {"side": "LEFT", "on": on}
-    made.append("joins", exp.Join(this=table(f"{prefix}_mask", "m"), **join))
+    made.append("joins", exp.Join(this=table(f"{prefix}_mask", "mask"), **join))
     covered = {
-        f"{letter}{i}": (i,) for i in hidden for letter in ("a", "s", "l", "u", "ok", "e", "seen")
+        family(i): (i,)
+        for i in hidden
+        for family in (AGGREGATE, *BARS.values(), EFFECTIVE, OBSERVED)
     }
     replaced = []
     for name, those in {**covered, **traces}.items():
         whens = [
             exp.If(
-                this=exp.EQ(this=column(f"p{i}", "m"), expression=exp.Boolean(this=True)),
+                this=exp.EQ(this=column(REFUSED(i), "mask"), expression=exp.Boolean(this=True)),
                 true=exp.Null(),
             )
             for i in those
         ]
-        replaced.append(named(exp.Case(ifs=whens, default=column(name, "b")), name))
+        replaced.append(named(exp.Case(ifs=whens, default=column(name, "block")), name))
     star = exp.Star(replace=replaced)
-    made.set("expressions", [exp.Column(this=star, table=exp.to_identifier("b"))])
+    made.set("expressions", [exp.Column(this=star, table=exp.to_identifier("block"))])
     return made
 
 

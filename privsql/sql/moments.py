@@ -30,6 +30,17 @@ from privsql.errors import DataError
 from privsql.sql.block import Block
 from privsql.sql.calculus import add
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.columns import (
+    BASE,
+    BASE_COVARIANCE,
+    CONDITION_ROWS,
+    EXACT,
+    KEY,
+    MASS,
+    MOST_ROWS,
+    OBSERVED_BASE,
+    ROWS,
+)
 from privsql.sql.effective import bound
 from privsql.sql.estimates import Estimates
 from privsql.sql.factored import Columns, Part, Product, Run, folded
@@ -267,7 +278,7 @@ class Moments:
                     # A little less, for rounding.
                     most = exp.GTE(
                         this=exp.Coalesce(
-                            this=column(f"wu{t}"), expressions=[number(float(ENOUGH_ROWS))]
+                            this=column(MOST_ROWS(t)), expressions=[number(float(ENOUGH_ROWS))]
                         ),
                         expression=number(ENOUGH_ROWS * (1 - 1e-9)),
                     )
@@ -316,8 +327,8 @@ class Moments:
         }
 
     def _bases(self, prefix: str) -> exp.Select:
-        keys = [f"k{i}" for i in range(len(self._block.keys))]
-        kept = [*keys, "n", *(f"e{i}" for i in range(len(self._scan.exact)))]
+        keys = [KEY(i) for i in range(len(self._block.keys))]
+        kept = [*keys, ROWS, *(EXACT(i) for i in range(len(self._scan.exact)))]
         sums: list[exp.Alias] = []
         seen: list[exp.Alias] = []
         scored = self._scored
@@ -328,24 +339,24 @@ class Moments:
                 made = add(made, self._sums.first(self._products[t]))
                 if wanted:
                     shown = add(shown, self._sums.seen(self._products[t]))
-            sums.append(named(_double(made), f"b{k}"))
-            seen.append(named(_double(shown if wanted else exp.Null()), f"r{k}"))
+            sums.append(named(_double(made), BASE(k)))
+            seen.append(named(_double(shown if wanted else exp.Null()), OBSERVED_BASE(k)))
         for k, other in self._needed:
-            sums.append(named(_double(self._covariance(k, other)), f"v{k}_{other}"))
+            sums.append(named(_double(self._covariance(k, other)), BASE_COVARIANCE(k, other)))
         for t in scored:
             (part,) = self._products[t].parts
             mass = self._columns.mass(part.column, part.values)
-            seen.append(named(literal(mass), f"m{t}"))
+            seen.append(named(literal(mass), MASS(t)))
             if self._halves[t]:
                 counted = column(self._scan.added([self._halves[t]], 1))
-                seen.append(named(_double(counted), f"n{t}"))
+                seen.append(named(_double(counted), CONDITION_ROWS(t)))
         bounds = [
             bound(self._sums, product, self._halves[t], self._catalog.weighted, t)
             for t, product in enumerate(self._products)
         ]
         # All sums of the scan are named by now.
         first = exp.Select(expressions=[*map(column, keys)])
-        choose(first, named(cast(or_zero(column(self._rows)), "BIGINT"), "n"))
+        choose(first, named(cast(or_zero(column(self._rows)), "BIGINT"), ROWS))
         choose(first, *map(column, kept[len(keys) + 1 :]))
         for name in self._scan.sums:
             zeroed = exp.Coalesce(this=column(name), expressions=[literal(0.0)])
@@ -355,7 +366,7 @@ class Moments:
         choose(second, *(named(node, name) for name, node in self._sums.totals.values()))
         for t, one in enumerate(bounds):
             choose(second, *one.taken(t))
-        second.from_(derived(first, "d"), copy=False)
+        second.from_(derived(first, "sums"), copy=False)
         shown_names = [node.alias for node in seen]
         third = exp.Select(expressions=[*map(column, (*kept, *shown_names)), *sums])
         for t, one in enumerate(bounds):

@@ -10,13 +10,23 @@ from privsql.sql import bars as error_bars
 from privsql.sql.bars import FIELDS, NOT_AT_HAND, Bars, realised, variance_of
 from privsql.sql.calculus import depends
 from privsql.sql.catalog import UnknownColumn
+from privsql.sql.columns import (
+    AGGREGATE,
+    CERTAIN,
+    CONSTANT,
+    CRITICAL,
+    TOTAL,
+    WINDOW,
+    covariance_of,
+    effective_of,
+    size_of_total,
+)
 from privsql.sql.compiled import (
     Compiled,
     Out,
     Part,
     block_covariance,
     default_name,
-    effective_name,
     hidden_name,
     ordered_pairs,
     our_function,
@@ -153,11 +163,10 @@ class Outer(Showing):
             if hit is not None and hit[1].estimate and hit[1].definition is not None:
                 each.replace(exp.Paren(this=hit[1].definition.copy()))
             else:
-                constants[f"x{len(constants)}"] = each.copy()
-                each.replace(column(f"x{len(constants) - 1}"))
+                constants[CONSTANT(len(constants))] = each.copy()
+                each.replace(column(CONSTANT(len(constants) - 1)))
         part = self.parts[out.block]
-        names = {f"a{i}" for i in part.estimates()}
-        used = sorted(int(c.name[1:]) for c in columns_of(holder) if c.name in names)
+        used = _estimates_in(holder, part)
         pairs = ordered_pairs(part.pairs)
         if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
             return None
@@ -227,14 +236,12 @@ class Outer(Showing):
         if isinstance(node, exp.Avg):
             below = exp.Count(this=node.this.copy())
             error = exp.Div(this=error, expression=below, typed=False, safe=False)
-        z = exp.Max(this=column(hidden_name(out.block, "z")))
+        z = exp.Max(this=column(hidden_name(out.block, CRITICAL)))
         half = exp.Paren(this=exp.Mul(this=z, expression=error))
         used = [name for name in known if depends(definition, name)]
-        rows = [column(hidden_name(out.block, effective_name(name))) for name in used]
+        rows = [column(hidden_name(out.block, effective_of(name))) for name in used]
         least = rows[0] if len(rows) == 1 else exp.Least(this=rows[0], expressions=rows[1:])
-        sure = exp.Anonymous(
-            this="bool_and", expressions=[column(hidden_name(out.block, "certain"))]
-        )
+        sure = exp.Anonymous(this="bool_and", expressions=[column(hidden_name(out.block, CERTAIN))])
         enough = exp.GTE(this=exp.Min(this=least), expression=exp.Literal.number(ENOUGH_ROWS))
         return Bars(
             error.copy(),
@@ -327,8 +334,7 @@ class Outer(Showing):
             except NoTotal as problem:
                 part.pairs, part.totals = set(before), totals
                 return Out(name, True, why=str(problem), ratio=ratio)
-        names = {f"a{i}" for i in part.estimates()}
-        used = sorted(int(c.name[1:]) for c in columns_of(holder) if c.name in names)
+        used = _estimates_in(holder, part)
         pairs = ordered_pairs(part.pairs)
         if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
             return Out(name, True, why=NOT_AT_HAND, ratio=ratio)
@@ -347,7 +353,7 @@ class Outer(Showing):
         for name, known in self._constants.items():
             if name.startswith(prefix) and sql(known) == text:
                 return name.removeprefix(prefix)
-        name = f"x{len(self._constants)}"
+        name = CONSTANT(len(self._constants))
         self._constants[prefix + name] = node.copy()
         return name
 
@@ -408,16 +414,16 @@ class Outer(Showing):
         pairs = ordered_pairs(part.pairs)
         for name, (total, _) in part.totals.items():
             made[name] = total.window
-            made[f"e{name}"] = total.effective()
-            made[f"m{name}"] = total.size()
+            made[effective_of(name)] = total.effective()
+            made[size_of_total(name)] = total.size()
             for i in part.estimates():
                 if all((min(i, j), max(i, j)) in pairs for j in total.slopes):
-                    made[f"c{name}_a{i}"] = total.with_estimate(i)
+                    made[covariance_of(name, AGGREGATE(i))] = total.with_estimate(i)
             for other, (second, _) in part.totals.items():
                 wanted = {(min(i, j), max(i, j)) for i in total.slopes for j in second.slopes}
                 both = total.with_total(second) if name <= other and wanted <= pairs else None
                 if both is not None:
-                    made[f"c{name}_{other}"] = both
+                    made[covariance_of(name, other)] = both
             if total.classes:
                 part.classes |= {(i, j) for i in part.estimates() for j in total.slopes}
         return made
@@ -447,15 +453,15 @@ class Outer(Showing):
         for window in list(outermost(holder, lambda n: isinstance(n, exp.Window))):
             if any(depends(window, name) for name in part.totals_done):
                 raise NoTotal("a window over another window's estimates")
-            if not any(depends(window, f"a{i}") for i in known):
-                name = f"y{len(part.constants)}"
+            if not any(depends(window, AGGREGATE(i)) for i in known):
+                name = WINDOW(len(part.constants))
                 part.constants[name] = translate(window)
             else:
                 name = self._total(window, part, filtered, translate)  # type: ignore[arg-type]
             window.replace(column(name))
         inner: exp.Expr = holder.this
         used = {c.name for c in columns_of(inner)}
-        together = {i for i in known if f"a{i}" in used}
+        together = {i for i in known if AGGREGATE(i) in used}
         for name in used & set(part.totals):
             together |= set(part.totals[name][0].slopes)
         if used & set(part.totals):
@@ -466,7 +472,7 @@ class Outer(Showing):
     def _total(window: exp.Window, part: Part, filtered: bool, translate: Translate) -> str:
         """The variable of a window, the same for the same window."""
         known, block = part.estimates(), part.leaf.block
-        name = f"w{len(part.totals_done) + len(part.totals)}"
+        name = TOTAL(len(part.totals_done) + len(part.totals))
         total = read_total(window, name, block, known, filtered, part.entangled)
         for old, (other, _) in part.totals.items():
             if other.key == total.key:
@@ -555,6 +561,13 @@ def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
     names = list(dict.fromkeys(hidden))
     star.set(key, already + [exp.to_identifier(name, quoted=True) for name in names] or None)
     return made
+
+
+def _estimates_in(node: exp.Expr, part: Part) -> list[int]:
+    """The estimates of a block that an expression refers to, each as often as it does."""
+    known = part.estimates()
+    places = [AGGREGATE.number(c.name) for c in columns_of(node)]
+    return sorted(i for i in places if i is not None and i in known)
 
 
 def _inside_aggregate(node: exp.Expr) -> bool:

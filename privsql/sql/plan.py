@@ -24,6 +24,7 @@ from privsql.sql.blockplan import BlockPlan
 from privsql.sql.bound import Parameters, Printed, read_parameters
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.changes import Change, Gap, changed_statement
+from privsql.sql.columns import BESIDE, HIDDEN, MASSES
 from privsql.sql.compiled import Compiled, Part, block_name, our_function, weighed
 from privsql.sql.forms import MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.informative import constants
@@ -32,7 +33,6 @@ from privsql.sql.moments import Moments
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States, under
-from privsql.sql.sums import masses_name
 from privsql.sql.tree import (
     Unsupported,
     cast,
@@ -221,7 +221,7 @@ class PlanWriter:
                 watched = {k: each.weight is not None for k, each in supports.items()}
                 scan.watched = Membership(self._catalog, block).watched(supports, packed=moments)
         if scan.beside:
-            tree = exact_scan(self._catalog, block, letter="x", grouping=True)
+            tree = exact_scan(self._catalog, block, family=BESIDE, grouping=True)
             beside = self._parameters.bind(tree)
         if not moments:
             # All sums are named by now.
@@ -306,7 +306,7 @@ def _constants(states: States, massed: Iterable[int]) -> pa.Table:
     columns: dict[str, Any] = {"factors": pa.array([factors or [[[1.0]]]], type=kind)}
     for i in massed:
         masses = states.masses(i).tolist()
-        columns[masses_name(i)] = pa.array([masses], type=pa.list_(pa.float64()))
+        columns[MASSES(i)] = pa.array([masses], type=pa.list_(pa.float64()))
     return pa.table(columns)
 
 
@@ -346,7 +346,7 @@ def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
     """
     if plan.states is None or not plan.states.hidden:
         return
-    names = [f"h{i}" for i in range(len(plan.states.hidden))]
+    names = [HIDDEN(i) for i in range(len(plan.states.hidden))]
     hidden = scanned.select(names).group_by(names).aggregate([]).num_rows
     classes = plan.states.count if any(key.sensitive for key in plan.block.keys) else 1
     if hidden * classes * plan.states.count > MOST_ENTRIES:

@@ -12,6 +12,19 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.sql.block import Aggregate
+from privsql.sql.columns import (
+    AGGREGATE,
+    CRITICAL,
+    EFFECTIVE,
+    HIGH,
+    LOW,
+    OBSERVED,
+    ORDERED,
+    POSITION,
+    RELIABLE,
+    STDERR,
+    TALLY,
+)
 from privsql.sql.states import States
 from privsql.sql.tree import Unsupported, cast, column, named, number, sql, wrapped
 from privsql.sql.writing import call, field
@@ -32,7 +45,7 @@ def located(i: int, aggregate: Aggregate, states: States) -> exp.Expr:
     kind = "disc" if scale_of(aggregate, states) is Scale.ORDER else "cont"
     fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
     return call(
-        "privsql_quantile", column(f"q{i}"), fraction, exp.Literal.string(kind), column("z")
+        "privsql_quantile", column(TALLY(i)), fraction, exp.Literal.string(kind), column(CRITICAL)
     )
 
 
@@ -41,12 +54,12 @@ def looked_up(i: int, aggregate: Aggregate, states: States) -> list[exp.Expr]:
     scale = scale_of(aggregate, states)
 
     def value(part: str) -> exp.Expr:
-        at = exp.Add(this=field(column(f"at{i}"), part), expression=number(1))
-        found = call("list_extract", column(f"o{i}"), at)
+        at = exp.Add(this=field(column(POSITION(i)), part), expression=number(1))
+        found = call("list_extract", column(ORDERED(i)), at)
         return found if scale is Scale.ORDER else cast(found, scale.value)
 
     lower, upper = value("lower"), value("upper")
-    fraction = field(column(f"at{i}"), "fraction")
+    fraction = field(column(POSITION(i)), "fraction")
     middle = lower
     if scale is Scale.TIME:
         micros = [call("epoch_us", node) for node in (lower, upper)]
@@ -61,11 +74,11 @@ def looked_up(i: int, aggregate: Aggregate, states: States) -> list[exp.Expr]:
         )
     nothing = cast(exp.Null(), "DOUBLE")
     return [
-        named(middle, f"a{i}"),
-        named(value("low"), f"l{i}"),
-        named(value("high"), f"u{i}"),
-        named(field(column(f"at{i}"), "reliable"), f"ok{i}"),
-        *(named(nothing.copy(), f"{name}{i}") for name in ("s", "e", "seen")),
+        named(middle, AGGREGATE(i)),
+        named(value("low"), LOW(i)),
+        named(value("high"), HIGH(i)),
+        named(field(column(POSITION(i)), "reliable"), RELIABLE(i)),
+        *(named(nothing.copy(), family(i)) for family in (STDERR, EFFECTIVE, OBSERVED)),
     ]
 
 

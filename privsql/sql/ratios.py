@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from privsql.sql.calculus import depends
+from privsql.sql.columns import CRITICAL
 from privsql.sql.tree import bare, column, number, outermost, sql, wrapped
 from privsql.sql.writing import ENOUGH_ROWS, KNOWN_ROWS
 
@@ -32,7 +33,7 @@ Doubt = Callable[[exp.Expr], exp.Expr | None]
 
 def doubtful(value: exp.Expr, variance: exp.Expr, rows: exp.Expr) -> exp.Expr:
     """Whether an estimate, which is not known, cannot be told from zero."""
-    z = exp.Mul(this=column("z"), expression=column("z"))
+    z = exp.Mul(this=column(CRITICAL), expression=column(CRITICAL))
     bound = exp.Mul(this=exp.Paren(this=z), expression=wrapped(variance))
     square = exp.Mul(this=wrapped(value), expression=wrapped(value))
     away = exp.And(
@@ -52,7 +53,7 @@ def clear(value: exp.Expr, variance: exp.Expr, rows: exp.Expr, linear: bool = Tr
     One that is a ratio itself is skewed, and must be twice as far away.
     """
     times = AWAY if linear else 2 * AWAY
-    half = exp.Paren(this=exp.Mul(this=number(times), expression=column("z")))
+    half = exp.Paren(this=exp.Mul(this=number(times), expression=column(CRITICAL)))
     twice = exp.Mul(this=half, expression=half)
     square = exp.Mul(this=wrapped(value), expression=wrapped(value))
     far = exp.And(

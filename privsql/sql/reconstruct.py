@@ -22,10 +22,36 @@ from sqlglot import exp
 
 from privsql.sql.block import Aggregate
 from privsql.sql.calculus import add, is_zero
+from privsql.sql.columns import (
+    AGGREGATE,
+    BASE,
+    BASE_COVARIANCE,
+    BASE_WITH_TOTAL,
+    CONDITION_ROWS,
+    EXACT,
+    FOURTH,
+    FUNCTION,
+    INVERSE,
+    INVERTED,
+    LEAST,
+    MASS,
+    MASSES,
+    MOST,
+    OBSERVED_BASE,
+    ORDERED,
+    PLACE,
+    ROWS,
+    SECOND,
+    SOLVED,
+    TALLY,
+    least_of,
+    sampled_of,
+    solved_of,
+)
 from privsql.sql.estimates import Estimates
 from privsql.sql.scan import ADDITIVE
 from privsql.sql.spreads import Spreads
-from privsql.sql.sums import Step, likeliest_name, lowest_name, masses_name, sampled_names
+from privsql.sql.sums import Step
 from privsql.sql.tree import (
     cast,
     choose,
@@ -100,7 +126,7 @@ class Writer(Spreads):
         varying = {t for t in range(len(self._pieces)) if self._along(t, chosen) != frozenset()}
         if not varying or not varying <= self._settled(chosen) or any(self._halves):
             return exp.Boolean(this=False)
-        return exp.EQ(this=column("n"), expression=number(self._states.rows or 0))
+        return exp.EQ(this=column(ROWS), expression=number(self._states.rows or 0))
 
     def _dense(self, n: int, chosen: Sequence[int]) -> Step:
         groups = [*self._public(chosen), *self._hidden]
@@ -119,9 +145,9 @@ class Writer(Spreads):
             ]
             dense = call("privsql_dense", *lists, number(self._states.count))
             choose(query, named(dense, name))
-        choose(query, named(cast(or_zero(exp.Sum(this=column(self._rows))), "BIGINT"), "n"))
+        choose(query, named(cast(or_zero(exp.Sum(this=column(self._rows))), "BIGINT"), ROWS))
         for i, (exact, _) in enumerate(self._scan.exact):
-            choose(query, named(_together(exact.name, column(f"e{i}")), f"e{i}"))
+            choose(query, named(_together(exact.name, column(EXACT(i))), EXACT(i)))
         if groups:
             query.group_by(*map(column, groups), copy=False)
         elif chosen:
@@ -138,75 +164,78 @@ class Writer(Spreads):
         Whether a measure is negative anywhere is decided for the whole result: cells that
         switch one by one add up to nonsense.  (reconstruction, 5)
         """
-        star = exp.Column(this=exp.Star(), table=exp.to_identifier("d"))
-        query = exp.Select(expressions=[star]).from_(derived(dense, "d"), copy=False)
-        self._cross(query, table(self._name("constants"), "c"))
+        star = exp.Column(this=exp.Star(), table=exp.to_identifier("dense"))
+        query = exp.Select(expressions=[star]).from_(derived(dense, "dense"), copy=False)
+        self._cross(query, table(self._name("constants"), "constants"))
         for half in dict.fromkeys(self._halves):
             y: exp.Expr = self._sum("products", half)
-            if lowest_name(half) in self.lowest:
-                least = exp.Select(expressions=[exp.Min(this=column(lowest_name(half)))])
+            if least_of(half) in self.lowest:
+                least = exp.Select(expressions=[exp.Min(this=column(least_of(half)))])
                 least.from_(table(self._name("coded")), copy=False)
                 fine = exp.GTE(this=exp.Subquery(this=least), expression=number(0))
                 y = exp.Case(ifs=[exp.If(this=fine, true=y)])
-            solved = call("privsql_likelihood", y, column("factors", "c"))
-            choose(query, named(solved, likeliest_name(half)))
+            solved = call("privsql_likelihood", y, column("factors", "constants"))
+            choose(query, named(solved, solved_of(half)))
         return query
 
     def _bases(self, n: int, chosen: Sequence[int]) -> Step:
         hidden = self._hidden
         public, classes = self._public(chosen), self._classes(chosen)
-        groups = [*(column(name, "d") for name in public), *(column(name, "k") for name in classes)]
+        groups = [
+            *(column(name, "dense") for name in public),
+            *(column(name, "kernels") for name in classes),
+        ]
         query = exp.Select(expressions=[node.copy() for node in groups])
-        query.from_(table(self._name(f"dense{n}"), "d"), copy=False)
-        on = every(same(column(name, "d"), column(name, "k")) for name in hidden)
-        self._join(query, table(self._name(f"kernels{n}"), "k"), on)
+        query.from_(table(self._name(f"dense{n}"), "dense"), copy=False)
+        on = every(same(column(name, "dense"), column(name, "kernels")) for name in hidden)
+        self._join(query, table(self._name(f"kernels{n}"), "kernels"), on)
 
         def total(node: exp.Expr) -> exp.Expr:
             return or_zero(exp.Sum(this=node)) if hidden else node
 
-        choose(query, named(cast(total(column("n", "d")), "BIGINT"), "n"))
+        choose(query, named(cast(total(column(ROWS, "dense")), "BIGINT"), ROWS))
         for i, (known, _) in enumerate(self._scan.exact):
-            own: exp.Expr = column(f"e{i}", "d")
-            choose(query, named(_together(known.name, own) if hidden else own, f"e{i}"))
+            own: exp.Expr = column(EXACT(i), "dense")
+            choose(query, named(_together(known.name, own) if hidden else own, EXACT(i)))
         for k, pieces in enumerate(self._base):
             made, seen = number(0), number(0)
             for t in pieces:
                 y = self._sum("products", self._halves[t])
                 made = add(made, self._estimate(t))
-                seen = add(seen, dot(y.copy(), column(f"f{t}", "k")))
-            choose(query, named(total(made), f"b{k}"), named(total(seen), f"r{k}"))
+                seen = add(seen, dot(y.copy(), column(FUNCTION(t), "kernels")))
+            choose(query, named(total(made), BASE(k)), named(total(seen), OBSERVED_BASE(k)))
             if self._iterative:
                 plain = number(0)
                 for t in pieces:
                     y = self._sum("products", self._halves[t])
-                    plain = add(plain, dot(y, column(f"i{t}", "k")))
-                ends = zip(("j", "lo", "hi"), (plain, *self._range(k)), strict=True)
-                choose(query, *(named(total(node), f"{name}{k}") for name, node in ends))
+                    plain = add(plain, dot(y, column(INVERSE(t), "kernels")))
+                ends = zip((INVERTED, LEAST, MOST), (plain, *self._range(k)), strict=True)
+                choose(query, *(named(total(node), family(k)) for family, node in ends))
         for k, other in self._needed:
             shared = self._covariance(k, other, chosen, total)
-            choose(query, named(shared, f"v{k}_{other}"))
+            choose(query, named(shared, BASE_COVARIANCE(k, other)))
         for k, other in self._total_pairs:
             whole = self._with_total(k, other, chosen, total)
-            choose(query, named(whole, f"x{k}_{other}"))
+            choose(query, named(whole, BASE_WITH_TOTAL(k, other)))
         for t in range(len(self._halves)):
-            for node, short in zip(self._weights(t), ("ws", "wf"), strict=True):
-                choose(query, named(node if self._fixed else total(node), f"{short}{t}"))
+            for node, family in zip(self._weights(t), (SECOND, FOURTH), strict=True):
+                choose(query, named(node if self._fixed else total(node), family(t)))
         for t, axis in self._scored(chosen).items():
-            mass = dot(column(masses_name(axis), "k"), column(f"f{t}", "k"))
-            choose(query, named(call("any_value", mass) if hidden else mass, f"m{t}"))
+            mass = dot(column(MASSES(axis), "kernels"), column(FUNCTION(t), "kernels"))
+            choose(query, named(call("any_value", mass) if hidden else mass, MASS(t)))
             if self._halves[t]:
                 counted = call("list_sum", self._sum("products", self._halves[t]))
-                choose(query, named(total(counted), f"n{t}"))
+                choose(query, named(total(counted), CONDITION_ROWS(t)))
         for i, aggregate in self._of_kind("quantile"):
-            choose(query, named(self._tallies(i, aggregate), f"q{i}"))
-            values: exp.Expr = column(f"o{i}", "k")
-            choose(query, named(call("any_value", values) if hidden else values, f"o{i}"))
+            choose(query, named(self._tallies(i, aggregate), TALLY(i)))
+            values: exp.Expr = column(ORDERED(i), "kernels")
+            choose(query, named(call("any_value", values) if hidden else values, ORDERED(i)))
         for i, _ in self._of_kind("mode"):
             source = table(self._name(f"mode{n}_{i}"), f"mode{i}")
             keys = [same(column(g.name, g.table), column(g.name, f"mode{i}")) for g in groups]
             self._join(query, source, every(keys), "LEFT")
             best: exp.Expr = column("value", f"mode{i}")
-            choose(query, named(call("any_value", best) if hidden else best, f"a{i}"))
+            choose(query, named(call("any_value", best) if hidden else best, AGGREGATE(i)))
         if hidden and groups:
             query.group_by(*groups, copy=False)
         return Step(self._name(f"bases{n}"), query)
@@ -224,17 +253,17 @@ class Writer(Spreads):
             "privsql_weights",
             self._sum("squares", half, half),
             self._sum("fourths", half),
-            column(f"f{t}", "k"),
-            column("factors", "k"),
+            column(FUNCTION(t), "kernels"),
+            column("factors", "kernels"),
         )
         found = [field(weights, part) for part in ("second", "fourth")]
         if not self._scan.weighted:
             return found
         varies = exp.GT(this=found[1].copy(), expression=number(0))
-        level = call("list_extract", column(f"i{t}", "k"), number(1))
+        level = call("list_extract", column(INVERSE(t), "kernels"), number(1))
         made: list[exp.Expr] = []
-        for node, name, power in zip(found, sampled_names(half), (2, 4), strict=True):
-            own = call("list_sum", column(name, "d"))
+        for node, name, power in zip(found, sampled_of(half), (2, 4), strict=True):
+            own = call("list_sum", column(name, "dense"))
             scale = exp.Pow(this=level.copy(), expression=number(power))
             sampled = exp.Mul(this=own, expression=scale)
             made.append(exp.Case(ifs=[exp.If(this=varies.copy(), true=node)], default=sampled))
@@ -242,16 +271,16 @@ class Writer(Spreads):
 
     def _estimate(self, t: int) -> exp.Expr:
         """One piece's sum over original rows."""
-        inverted = dot(self._sum("products", self._halves[t]), column(f"i{t}", "k"))
+        inverted = dot(self._sum("products", self._halves[t]), column(INVERSE(t), "kernels"))
         if not self._iterative:
             return inverted
-        solved = column(likeliest_name(self._halves[t]), "d")
+        solved = column(solved_of(self._halves[t]), "dense")
         # What did not converge is no answer: NULL.
         likely = exp.Case(
             ifs=[
                 exp.If(
                     this=field(solved, "converged"),
-                    true=dot(field(solved, "estimate"), column(f"f{t}", "k")),
+                    true=dot(field(solved, "estimate"), column(FUNCTION(t), "kernels")),
                 )
             ]
         )
@@ -265,12 +294,12 @@ class Writer(Spreads):
             total: exp.Expr = number(0)
             for t in self._base[k]:
                 half = self._halves[t]
-                here = call(function, column(f"f{t}", "k"))
+                here = call(function, column(FUNCTION(t), "kernels"))
                 part: exp.Expr = exp.Mul(
                     this=call("list_sum", self._sum("products", half)), expression=here
                 )
-                if lowest_name(half) in self.lowest:
-                    none = exp.Is(this=column(likeliest_name(half), "d"), expression=exp.Null())
+                if least_of(half) in self.lowest:
+                    none = exp.Is(this=column(solved_of(half), "dense"), expression=exp.Null())
                     open_ = cast(exp.Literal.string(far), "DOUBLE")
                     part = exp.Case(ifs=[exp.If(this=none, true=open_)], default=part)
                 total = add(total, part)
@@ -289,10 +318,12 @@ class Writer(Spreads):
                 self._sum("products", half),
                 self._sum("squares", half, half),
                 self._sum("fourths", half),
-                column(f"at{i}_{t}", "k"),
+                column(PLACE(i, t), "kernels"),
                 cast(wrapped(aggregate.fraction), "DOUBLE"),
-                exp.Greatest(this=call("len", column(f"o{i}", "k")), expressions=[number(1)]),
-                column("factors", "k"),
+                exp.Greatest(
+                    this=call("len", column(ORDERED(i), "kernels")), expressions=[number(1)]
+                ),
+                column("factors", "kernels"),
             )
             parts.append(call("list", tally) if self._hidden else exp.Array(expressions=[tally]))
         made = parts[0]
@@ -305,26 +336,29 @@ class Writer(Spreads):
         pieces = self._base[aggregate.bases[0]]
         public, classes = self._public(chosen), self._classes(chosen)
         inverted = exp.Select(expressions=[exp.Star()]).from_(
-            table(self._name(f"dense{n}"), "d"), copy=False
+            table(self._name(f"dense{n}"), "dense"), copy=False
         )
-        self._cross(inverted, table(self._name("constants"), "c"))
+        self._cross(inverted, table(self._name("constants"), "constants"))
         count: exp.Expr = number(0)
         counted: exp.Expr | None = None
         for t in pieces:
             y = self._sum("products", self._halves[t])
-            choose(inverted, named(call("privsql_invert", y, column("factors", "c")), f"x{t}"))
-            at = exp.Add(this=column("state", "s"), expression=number(1))
-            entry = call("list_extract", column(f"x{t}", "d"), at)
-            count = add(count, exp.Mul(this=entry, expression=column(f"f{t}", "s")))
-            here = exp.NEQ(this=column(f"f{t}", "s"), expression=number(0))
+            choose(
+                inverted,
+                named(call("privsql_invert", y, column("factors", "constants")), SOLVED(t)),
+            )
+            at = exp.Add(this=column("state", "states"), expression=number(1))
+            entry = call("list_extract", column(SOLVED(t), "dense"), at)
+            count = add(count, exp.Mul(this=entry, expression=column(FUNCTION(t), "states")))
+            here = exp.NEQ(this=column(FUNCTION(t), "states"), expression=number(0))
             counted = here if counted is None else exp.Or(this=counted, expression=here)
-        groups = [*(column(g, "d") for g in public), *(column(g, "s") for g in classes)]
-        value = column(f"o{i}", "s")
+        groups = [*(column(g, "dense") for g in public), *(column(g, "states") for g in classes)]
+        value = column(ORDERED(i), "states")
         totals = exp.Select(expressions=[*(g.copy() for g in groups), named(value, "value")])
         choose(totals, named(exp.Sum(this=count), "total"))
-        totals.from_(derived(inverted, "d"), copy=False)
-        on = every(same(column(name, "d"), column(name, "s")) for name in self._hidden)
-        self._join(totals, table(self._name("states"), "s"), on)
+        totals.from_(derived(inverted, "dense"), copy=False)
+        on = every(same(column(name, "dense"), column(name, "states")) for name in self._hidden)
+        self._join(totals, table(self._name("states"), "states"), on)
         totals.set("where", exp.Where(this=counted))
         totals.group_by(*groups, value.copy(), copy=False)
         names = [g.name for g in groups]

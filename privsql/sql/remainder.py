@@ -5,13 +5,14 @@ from __future__ import annotations
 from sqlglot import exp
 
 from privsql.sql.aggregates import Call, read_call
+from privsql.sql.columns import AGGREGATE, GROUPING, KEY
 from privsql.sql.grouping import is_call
 from privsql.sql.rows import Rows, canonical, of_groups
 from privsql.sql.tree import Unsupported, bare, column, name_of, place_of, sql
 
 
 class Remainder:
-    """Replaces keys by ``k<i>`` and aggregates by ``a<i>``, and remembers the latter."""
+    """Replaces keys by KEY and aggregates by AGGREGATE, and remembers the latter."""
 
     def __init__(self, rows: Rows, text: str) -> None:
         self._rows = rows
@@ -81,11 +82,11 @@ class Remainder:
         return exp.Order(expressions=parts)
 
     def _replace(self, node: exp.Expr, keys: dict[str, int]) -> exp.Expr:
-        """Keys become ``k<i>``, aggregates ``a<i>``; what is left must be made of them."""
+        """Keys become KEY, aggregates AGGREGATE; what is left must be made of them."""
         node = bare(node)
         text = sql(node)
         if text in keys:
-            return column(f"k{keys[text]}")
+            return column(KEY(keys[text]))
         if isinstance(node, exp.Query):
             return node.copy()
         if isinstance(node, exp.Grouping | exp.GroupingId) or name_of(node) in (
@@ -93,14 +94,15 @@ class Remainder:
             "grouping_id",
         ):
             named = node.expressions or [node.this]
-            wanted = [keys.get(sql(bare(e))) for e in named]
-            if None in wanted:
+            texts = [sql(bare(e)) for e in named]
+            if any(text not in keys for text in texts):
                 raise Unsupported("GROUPING of something that is not in GROUP BY")
             bits = [
                 exp.Mul(
-                    this=column(f"g{i}"), expression=exp.Literal.number(2 ** (len(wanted) - 1 - n))
+                    this=column(GROUPING(i)),
+                    expression=exp.Literal.number(2 ** (len(texts) - 1 - n)),
                 )
-                for n, i in enumerate(wanted)
+                for n, i in enumerate(keys[text] for text in texts)
             ]
             total: exp.Expr = bits[0]
             for bit in bits[1:]:
@@ -125,7 +127,7 @@ class Remainder:
         if is_call(node):
             call = self.calls.setdefault(text, read_call(node))
             del call
-            return column(f"a{list(self.calls).index(text)}")
+            return column(AGGREGATE(list(self.calls).index(text)))
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
             raise Unsupported(
                 f"column {node.name!r} is neither aggregated nor in GROUP BY",

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from privsql.sql.block import Block
+from privsql.sql.columns import AGGREGATE, COVARIANCE, HIGH, LOW, OBSERVED, STDERR
 from privsql.sql.scan import half_of
 from privsql.sql.tree import cast, choose, column, named, number, wrapped
 from privsql.sql.writing import call
@@ -35,33 +36,33 @@ def rounded(block: Block, pairs: Iterable[tuple[int, int]]) -> exp.Select:
     replaced: list[exp.Expr] = []
     linear = {i for i, a in enumerate(block.aggregates) if a.kind == "linear"}
     for i in sorted(linear):
-        error = significant(column(f"s{i}", "b"), DIGITS)
+        error = significant(column(STDERR(i), "block"), DIGITS)
         own = all(
             half_of(piece).indicator for k in block.aggregates[i].bases for piece in block.bases[k]
         )
         parts = PARTS if own else FEW_PARTS
         step = exp.Div(this=wrapped(error), expression=number(parts), typed=False, safe=False)
-        for letter in ("a", "l", "u", "seen"):
-            value = column(f"{letter}{i}", "b")
+        for family in (AGGREGATE, LOW, HIGH, OBSERVED):
+            value = column(family(i), "block")
             near = exp.Mul(
                 this=call("round", exp.Div(this=value, expression=wrapped(step))),
                 expression=wrapped(step),
             )
             # A multiple of 0.462 is printed as one: without 0.0000000000001 behind it.
-            coarse = call("round", near, _places(column(f"s{i}", "b"), DIGITS + 2))
-            known = exp.GT(this=column(f"s{i}", "b"), expression=number(0))
+            coarse = call("round", near, _places(column(STDERR(i), "block"), DIGITS + 2))
+            known = exp.GT(this=column(STDERR(i), "block"), expression=number(0))
             chosen = exp.Case(
                 ifs=[exp.If(this=known, true=coarse)], default=significant(value, DIGITS)
             )
-            replaced.append(named(chosen, f"{letter}{i}"))
-        replaced.append(named(error, f"s{i}"))
+            replaced.append(named(chosen, family(i)))
+        replaced.append(named(error, STDERR(i)))
     for i, j in pairs:
         if i in linear and j in linear:
-            name = f"c{i}_{j}"
-            replaced.append(named(significant(column(name, "b"), FINER), name))
+            name = COVARIANCE(i, j)
+            replaced.append(named(significant(column(name, "block"), FINER), name))
     star = exp.Star(replace=replaced)
     made = exp.Select()
-    return choose(made, exp.Column(this=star, table=exp.to_identifier("b")))
+    return choose(made, exp.Column(this=star, table=exp.to_identifier("block")))
 
 
 def significant(value: exp.Expr, digits: int) -> exp.Expr:

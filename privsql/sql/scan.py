@@ -21,6 +21,23 @@ from sqlglot import exp
 from privsql.sql.aggregates import Call
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.columns import (
+    AGGREGATE,
+    ARGUMENT,
+    CODE,
+    EXACT,
+    FILTER,
+    GROUPING,
+    HIDDEN,
+    KEY,
+    PUBLIC,
+    ROW_WEIGHT,
+    SUM,
+    TIMES,
+    TRUTH,
+    UNKNOWN,
+    Family,
+)
 from privsql.sql.conjunctions import MOST_COUNTED, conjunctions
 from privsql.sql.forms import CONJUNCTIONS, STATES
 from privsql.sql.pieces import Piece
@@ -107,7 +124,7 @@ class StateScan:
         self.watched: tuple[list[exp.Expr], list[exp.Expr]] = ([], [])
 
     def half(self, piece: Piece) -> str:
-        """Name the public half of a piece: ``v<i>``, or "" for the constant 1."""
+        """Name the public half of a piece: ``public<i>``, or "" for the constant 1."""
         half = half_of(piece)
         if half.node is None:
             return ""
@@ -115,7 +132,7 @@ class StateScan:
         for name, known in self._halves.items():
             if known.node is not None and sql(known.node) == text:
                 return name
-        name = f"v{len(self._halves)}"
+        name = PUBLIC(len(self._halves))
         self._halves[name] = half
         return name
 
@@ -141,22 +158,22 @@ class StateScan:
         weight = {"products": 1, "squares": 2, "fourths": 4}[kind] if self._catalog.weighted else 0
         terms: list[exp.Expr] = []
         if self._catalog.multiplicity:
-            terms.append(column("m"))
-        terms += [column("w")] * weight
+            terms.append(column(TIMES))
+        terms += [column(ROW_WEIGHT)] * weight
         terms += [column(name) for name in kept]
         key = " ".join(term.name for term in terms)
         if key not in self._named:
-            name = f"s{len(self._named)}"
+            name = SUM(len(self._named))
             self._named[key] = name
             self.sums[name] = _sum_of(terms)
         return self._named[key]
 
     def rows(self) -> str:
         """Name the number of published rows."""
-        terms = [column("m")] if self._catalog.multiplicity else []
+        terms = [column(TIMES)] if self._catalog.multiplicity else []
         key = " ".join(term.name for term in terms)
         if key not in self._named:
-            self._named[key] = f"s{len(self._named)}"
+            self._named[key] = SUM(len(self._named))
             self.sums[self._named[key]] = _sum_of(terms)
         return self._named[key]
 
@@ -168,11 +185,11 @@ class StateScan:
                 continue
             if axis.bits:
                 for n in range(len(axis.atoms)):
-                    found.append(f"x{i}_{n}")
+                    found.append(TRUTH(i, n))
                     if axis.null_bits[n]:
-                        found.append(f"x{i}_{n}_null")
+                        found.append(UNKNOWN(i, n))
             else:
-                found.append(f"x{i}")
+                found.append(CODE(i))
         return found
 
     @property
@@ -198,25 +215,25 @@ class StateScan:
     def write(self) -> exp.Expr:
         """The scan as a tree."""
         keys = [
-            named(key.expression, f"k{i}")
+            named(key.expression, KEY(i))
             for i, key in enumerate(self._block.keys)
             if not key.sensitive
         ]
-        hidden = [named(node.copy(), f"h{i}") for i, node in enumerate(self._states.hidden)]
+        hidden = [named(node.copy(), HIDDEN(i)) for i, node in enumerate(self._states.hidden)]
         inner = exp.Select(expressions=[*keys, *hidden, *self._coded()])
         for name, half in self._halves.items():
             if half.node is not None:
                 inner = choose(inner, named(half.node, name))
         if self._catalog.multiplicity:
-            inner = choose(inner, named(column(MULTIPLICITY, PUBLISHED), "m"))
+            inner = choose(inner, named(column(MULTIPLICITY, PUBLISHED), TIMES))
         if self._catalog.weighted:
-            inner = choose(inner, named(column(WEIGHT, PUBLISHED), "w"))
+            inner = choose(inner, named(column(WEIGHT, PUBLISHED), ROW_WEIGHT))
         exacts = []
         for i, (call, _) in enumerate(self.exact):
             extra, outer = self._exact(i, call)
             for node in extra:
                 inner = choose(inner, node)
-            exacts.append(named(outer, f"e{i}"))
+            exacts.append(named(outer, EXACT(i)))
         choose(inner, *self.watched[0])
         if not inner.expressions:
             inner = choose(inner, named(exp.Literal.number(1), "one"))
@@ -243,15 +260,15 @@ class StateScan:
             if axis.count == 1:
                 continue
             if not axis.bits:
-                found.append(named(column(axis.column, PUBLISHED), f"x{i}"))
+                found.append(named(column(axis.column, PUBLISHED), CODE(i)))
                 continue
             for n, atom in enumerate(axis.atoms):
                 true = wrapped(atom)
                 if axis.null_bits[n]:
                     true = exp.Is(this=true, expression=exp.Boolean(this=True))
                     null = exp.Is(this=wrapped(atom), expression=exp.Null())
-                    found.append(named(null, f"x{i}_{n}_null"))
-                found.append(named(true, f"x{i}_{n}"))
+                    found.append(named(null, UNKNOWN(i, n)))
+                found.append(named(true, TRUTH(i, n)))
         return found
 
     def _exact(self, i: int, call: Call) -> tuple[list[exp.Expr], exp.Expr]:
@@ -275,15 +292,15 @@ class StateScan:
             )
             inner = None
         if inner is not None:
-            extra.append(named(inner.copy(), f"z{i}"))
+            extra.append(named(inner.copy(), ARGUMENT(i)))
         if condition is not None:
-            extra.append(named(condition.copy(), f"f{i}"))
+            extra.append(named(condition.copy(), FILTER(i)))
         if call.name in ("count", "count_if"):
-            node = _sum_of([column("m")] if self._catalog.multiplicity else [])
+            node = _sum_of([column(TIMES)] if self._catalog.multiplicity else [])
         else:
-            node = exp.Anonymous(this=call.name, expressions=[column(f"z{i}")])
+            node = exp.Anonymous(this=call.name, expressions=[column(ARGUMENT(i))])
         if condition is not None:
-            node = exp.Filter(this=node, expression=exp.Where(this=column(f"f{i}")))
+            node = exp.Filter(this=node, expression=exp.Where(this=column(FILTER(i))))
         return extra, node
 
 
@@ -297,27 +314,27 @@ def _sum_of(terms: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def exact_scan(
-    catalog: Catalog, block: Block, letter: str = "a", grouping: bool = False
+    catalog: Catalog, block: Block, family: Family = AGGREGATE, grouping: bool = False
 ) -> exp.Select:
     """A block without anything sensitive: the analyst's own SQL, beside the table.
 
-    Aggregate i is called ``<letter>i``; ``grouping`` adds the columns ``g0..`` that tell
-    grouping sets apart.
+    Aggregate i is called ``family(i)``; ``grouping`` adds the columns that tell grouping sets
+    apart.
     """
     calls = {i: a.call for i, a in enumerate(block.aggregates) if a.kind == "exact"}
     unfold = catalog.multiplicity and not all(_foldable(call) for call in calls.values())
-    keys = [named(key.expression, f"k{i}") for i, key in enumerate(block.keys)]
+    keys = [named(key.expression, KEY(i)) for i, key in enumerate(block.keys)]
     made = exp.Select(expressions=[*keys])
     for i, call in calls.items():
         folded = catalog.multiplicity and not unfold
-        choose(made, named(_counted(call) if folded else call.node.copy(), f"{letter}{i}"))
+        choose(made, named(_counted(call) if folded else call.node.copy(), family(i)))
     several = len(block.sets) > 1 or any(len(s) != len(block.keys) for s in block.sets)
     if several or grouping or block.keys:
         for i, key in enumerate(block.keys):
             flag: exp.Expr = exp.Literal.number(0)
             if several:
                 flag = exp.Grouping(expressions=[key.expression.copy()])
-            choose(made, named(flag, f"g{i}"))
+            choose(made, named(flag, GROUPING(i)))
     if not calls and not block.keys:
         # Aggregated all the same: HAVING or GROUP BY () leaves one row.
         choose(made, named(exp.Count(this=exp.Star(), big_int=True), "one"))

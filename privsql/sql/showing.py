@@ -13,6 +13,7 @@ from privsql.sql import bars as error_bars
 from privsql.sql.bars import FIELDS, Bars
 from privsql.sql.calculus import depends
 from privsql.sql.catalog import Catalog
+from privsql.sql.columns import SHOWN
 from privsql.sql.compared import Constants
 from privsql.sql.compiled import Compiled, Out, Part, hidden_name
 from privsql.sql.ratios import divides_by, unless
@@ -162,8 +163,8 @@ class Showing(ABC):
         source = made.tree if isinstance(made.tree, exp.Subquery) else None
         tree = source.this if source is not None else made.tree
         for i, out in enumerate(made.outs):
-            choose(select, named(column(f"c{i}", "answer"), out.name))
-        names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
+            choose(select, named(column(SHOWN(i), "answer"), out.name))
+        names = [SHOWN(i) for i in range(len(made.outs))] + made.hidden
         hidden = []
         shared: list[exp.Expr] = []
         whys: dict[int, str] = {}
@@ -175,7 +176,7 @@ class Showing(ABC):
                 names_of = zip(FIELDS, out.bars, strict=True)
                 fields = {f: column(held, "answer") for f, held in names_of}
             elif not out.estimate:
-                exact = error_bars.exact(column(f"c{i}", "answer"))
+                exact = error_bars.exact(column(SHOWN(i), "answer"))
                 fields = {f: exact.field(f) for f in FIELDS}
             else:
                 bars = self._bars(out)
@@ -224,14 +225,14 @@ class Showing(ABC):
         if not made.hidden:
             return made
         tree = made.tree.this if isinstance(made.tree, exp.Subquery) else made.tree
-        names = [f"c{i}" for i in range(len(made.outs))] + made.hidden
+        names = [SHOWN(i) for i in range(len(made.outs))] + made.hidden
         alias = exp.TableAlias(
             this=exp.to_identifier("answer"),
             columns=[exp.to_identifier(n, quoted=True) for n in names],
         )
         select = exp.Select().from_(exp.Subquery(this=tree, alias=alias), copy=False)
         for i, out in enumerate(made.outs):
-            value: exp.Expr = column(f"c{i}", "answer")
+            value: exp.Expr = column(SHOWN(i), "answer")
             if doubt is not None and i == 0:
                 value = unless(doubt, value)
             choose(select, named(value, out.name))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from privsql.sql.calculus import sum_of
+from privsql.sql.columns import Pair
 from privsql.sql.kernels import Kernels, quotient
 from privsql.sql.tree import (
     column,
@@ -24,7 +25,7 @@ class Spreads(Kernels):
     def _covariance(self, k: int, other: int, chosen: Sequence[int], total: Total) -> exp.Expr:
         return sum_of(
             [
-                self._shared(t, u, f"{min(t, u)}_{max(t, u)}", chosen, total)
+                self._shared(Pair(min(t, u), max(t, u)), t, u, chosen, total)
                 for t in self._base[k]
                 for u in self._base[other]
             ]
@@ -34,13 +35,13 @@ class Spreads(Kernels):
         """Covariance of base k in a cell with another base over all cells."""
         return sum_of(
             [
-                self._shared(t, u, f"all{t}_{u}", chosen, total)
+                self._shared(Pair(t, u, over_all=True), t, u, chosen, total)
                 for t in self._base[k]
                 for u in self._base[other]
             ]
         )
 
-    def _shared(self, t: int, u: int, pair: str, chosen: Sequence[int], total: Total) -> exp.Expr:
+    def _shared(self, pair: Pair, t: int, u: int, chosen: Sequence[int], total: Total) -> exp.Expr:
         """Covariance of two pieces: ``sum m (W^2 v v' G G' - W v v' H)`` (udfs.variance).
 
         ``total`` adds up over the values of hidden public columns.
@@ -59,7 +60,7 @@ class Spreads(Kernels):
         rows = number(self._states.rows or 0)
         one, two = (self._sum("products", half) for half in halves)
         v, w = (total(call("list_sum", y.copy())) for y in (one, two))
-        tail: exp.Expr = column(f"w{pair}", "k")
+        tail: exp.Expr = column(pair.tail, "kernels")
         if self._hidden:  # the same for all of their values
             tail = call("any_value", tail)
         if axis.mechanism == "decoy":
@@ -94,11 +95,11 @@ class Spreads(Kernels):
         return exp.Greatest(this=rest, expressions=[number(0.0)])
 
     @staticmethod
-    def _error(second: exp.Expr, first: exp.Expr, pair: str) -> exp.Expr:
+    def _error(second: exp.Expr, first: exp.Expr, pair: Pair) -> exp.Expr:
         """``second . G G' - first . H``."""
         return exp.Paren(
             this=exp.Sub(
-                this=dot(second.copy(), column(f"q{pair}", "k")),
-                expression=dot(first.copy(), column(f"p{pair}", "k")),
+                this=dot(second.copy(), column(pair.product, "kernels")),
+                expression=dot(first.copy(), column(pair.mean, "kernels")),
             )
         )

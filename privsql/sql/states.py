@@ -32,6 +32,7 @@ from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
 from privsql.sql.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.columns import ATOM, CODE, HIDDEN, TRUTH, UNKNOWN
 from privsql.sql.grids import listed, representatives, too_large
 from privsql.sql.tree import (
     column,
@@ -175,12 +176,12 @@ class Planner:
         self._check_size(cuts)
         axes = tuple(self._axis(i, cut) for i, cut in enumerate(cuts))
         self._places = {
-            text: column(f"x{i}_{n}")
+            text: column(TRUTH(i, n))
             for i, name in enumerate(order)
             for n, text in enumerate(self._atoms[name])
         }
         names = list(self._hidden)
-        self._places |= {text: column(f"h{i}") for i, text in enumerate(names)}
+        self._places |= {text: column(HIDDEN(i)) for i, text in enumerate(names)}
         written = {sql(node): self._write(node) for node in expressions}
         varying = {
             text: frozenset([i]) if len(axes[i].cells.column(1 + n).unique()) > 1 else frozenset()
@@ -290,7 +291,7 @@ class Planner:
         for cut in cuts:
             known = [sql(atom) for atom in cut.atoms]
             if sql(key) in known:
-                values: Any = cut.evaluated.column(f"a{known.index(sql(key))}")
+                values: Any = cut.evaluated.column(ATOM(known.index(sql(key))))
                 return len(values.unique())
         owners = self._owners(key)
         return prod(cut.cells.count for cut in cuts if cut.name in owners)
@@ -300,7 +301,7 @@ class Planner:
         name, atoms, evaluated = cut.name, cut.atoms, cut.evaluated
         plain, cells, counts = cut.plain, cut.cells, cut.counts
         sensitive = self._catalog.sensitive[name]
-        columns = [evaluated.column(f"a{n}") for n in range(len(atoms))]
+        columns = [evaluated.column(ATOM(n)) for n in range(len(atoms))]
         joined = any(j for j in self._block.joins.values() if j == name)
         boolean = all(pa.types.is_boolean(c.type) or pa.types.is_null(c.type) for c in columns)
         bits = (
@@ -313,16 +314,16 @@ class Planner:
         nulls = tuple(c.null_count > 0 for c in columns)
         shown = [c.combine_chunks().take(cells.first.tolist()) for c in columns]
         number = pa.array(np.arange(cells.count))
-        cells_table = pa.table({"cell": number, **{f"x{i}_{n}": c for n, c in enumerate(shown)}})
+        cells_table = pa.table({"cell": number, **{TRUTH(i, n): c for n, c in enumerate(shown)}})
         codes: dict[str, Any] = {}
         if bits:
             for n, c in enumerate(shown):
-                codes[f"x{i}_{n}"] = c.cast(pa.bool_()).fill_null(False)
+                codes[TRUTH(i, n)] = c.cast(pa.bool_()).fill_null(False)
                 if nulls[n]:
-                    codes[f"x{i}_{n}_null"] = c.is_null()
+                    codes[UNKNOWN(i, n)] = c.is_null()
             codes["cell"] = number
         else:
-            codes[f"x{i}"] = evaluated.column("value")
+            codes[CODE(i)] = evaluated.column("value")
             codes["cell"] = pa.array(cells.labels.astype(np.int64))
         masses, factor = None, None
         if counts is not None:
@@ -353,16 +354,16 @@ class Planner:
     def _evaluate(
         self, name: str, atoms: Sequence[exp.Expr], source: exp.Expr, rows: int | None
     ) -> pa.Table:
-        """Evaluate atoms over a domain: value, a0.., and the cell, in the domain's order."""
+        """Evaluate atoms over a domain: value, ATOM, and the cell, in the domain's order."""
         inner = exp.select(
             named(column("i", PUBLISHED), "i"),
             named(column(name, PUBLISHED), "value"),
-            *(named(atom.copy(), f"a{n}") for n, atom in enumerate(atoms)),
+            *(named(atom.copy(), ATOM(n)) for n, atom in enumerate(atoms)),
         ).from_(source)
         for join in self._block.rows.joins:
             if self._block.joins[join.alias] == name:
                 inner = joined_to(inner, join.table, join.alias, join.on)
-        order = [exp.Ordered(this=column(f"a{n}"), nulls_first=False) for n in range(len(atoms))]
+        order = [exp.Ordered(this=column(ATOM(n)), nulls_first=False) for n in range(len(atoms))]
         rank = exp.Window(
             this=exp.Anonymous(this="dense_rank"), order=exp.Order(expressions=order), over="OVER"
         )
@@ -370,7 +371,7 @@ class Planner:
         outer = (
             exp.select(
                 column("value"),
-                *(column(f"a{n}") for n in range(len(atoms))),
+                *(column(ATOM(n)) for n in range(len(atoms))),
                 named(cell, "cell"),
             )
             .from_(derived(inner, "evaluated"))

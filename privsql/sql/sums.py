@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.block import Aggregate, Block
+from privsql.sql.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
 from privsql.sql.inverted import Inverted, Measure
 from privsql.sql.pieces import Piece
 from privsql.sql.scan import StateScan
@@ -99,7 +100,7 @@ class Sums:
         if scan.weighted:
             for half in dict.fromkeys(self._halves):
                 self._ask_sampled(half)
-        self._hidden = [f"h{i}" for i in range(len(states.hidden))]
+        self._hidden = [HIDDEN(i) for i in range(len(states.hidden))]
         # Scan columns that are below zero where a measure is: it has no constrained likelihood.
         self.lowest: set[str] = set()
         # So these aggregates are inverted even if ``iterative`` was asked for.
@@ -236,9 +237,9 @@ class Sums:
         measures: list[Measure] = []
         for t, half in enumerate(self._halves):
             value = self._pieces[t].value
-            if value is None or self._scan.indicator(half) or lowest_name(half) in self.lowest:
+            if value is None or self._scan.indicator(half) or least_of(half) in self.lowest:
                 continue
-            name = lowest_name(half)
+            name = least_of(half)
             least = exp.Least(this=exp.Min(this=column(half)), expressions=[number(0.0)])
             self._scan.sums[name] = least
             self.lowest.add(name)
@@ -256,7 +257,7 @@ class Sums:
 
         They tell the effective rows of a piece whose error is that of the sample alone.
         """
-        w = column("w")
+        w = column(ROW_WEIGHT)
         each: exp.Expr = exp.Mul(
             this=w, expression=exp.Paren(this=exp.Sub(this=w, expression=number(1.0)))
         )
@@ -264,15 +265,15 @@ class Sums:
             v = column(half)
             each = exp.Mul(this=each, expression=exp.Mul(this=v, expression=v))
         # The number of rows is a sum where stored rows stand for several.
-        times = column("m") if isinstance(self._scan.sums[self._rows], exp.Sum) else None
-        for name, power in zip(sampled_names(half), (1, 2), strict=True):
+        times = column(TIMES) if isinstance(self._scan.sums[self._rows], exp.Sum) else None
+        for name, power in zip(sampled_of(half), (1, 2), strict=True):
             node = each if power == 1 else exp.Mul(this=wrapped(each), expression=wrapped(each))
             if times is not None:
                 node = exp.Mul(this=times, expression=wrapped(node))
             self._scan.sums[name] = exp.Sum(this=node)
 
     def _sum(self, kind: str, one: str, two: str = "") -> exp.Column:
-        return column(self._scan.total(kind, one, two), "d")
+        return column(self._scan.total(kind, one, two), "dense")
 
     def _name(self, what: str) -> str:
         return f"{self._prefix}_{what}"
@@ -290,10 +291,10 @@ class Sums:
         return sorted(found)
 
     def _classes(self, chosen: Sequence[int]) -> list[str]:
-        return [f"k{i}" for i in chosen if self._block.keys[i].sensitive]
+        return [KEY(i) for i in chosen if self._block.keys[i].sensitive]
 
     def _public(self, chosen: Sequence[int]) -> list[str]:
-        return [f"k{i}" for i in chosen if not self._block.keys[i].sensitive]
+        return [KEY(i) for i in chosen if not self._block.keys[i].sensitive]
 
     def _of_kind(self, *kinds: str) -> list[tuple[int, Aggregate]]:
         return [(i, a) for i, a in enumerate(self._block.aggregates) if a.kind in kinds]
@@ -313,23 +314,3 @@ def varying(aggregate: Aggregate) -> tuple[int, ...]:
     """The bases that an aggregate's error comes from; SUM's count only tells NULL."""
     simple = aggregate.call.name in ("count", "count_if", "sum")
     return aggregate.bases[:1] if simple else aggregate.bases
-
-
-def masses_name(i: int) -> str:
-    """The column with the masses of an axis as a list over states."""
-    return f"masses{i}"
-
-
-def lowest_name(half: str) -> str:
-    """The scan's column that is below zero where a public half is."""
-    return f"low_{half}"
-
-
-def sampled_names(half: str) -> tuple[str, str]:
-    """The scan's columns with the second and fourth power of a public half's sampling error."""
-    return f"sampled_{half}", f"sampled_{half}_squared"
-
-
-def likeliest_name(half: str) -> str:
-    """The column with a public half's likeliest states."""
-    return f"ml_{half}"

@@ -25,6 +25,7 @@ from sqlglot import exp
 
 from privsql.sql.block import Block
 from privsql.sql.calculus import NotSmooth, add, by, depends, derivative, is_zero, multiply, size_of
+from privsql.sql.columns import AGGREGATE, COVARIANCE, EFFECTIVE, KEY, WITH_TOTAL
 from privsql.sql.frames import Frame, between, read_frame
 from privsql.sql.tree import bare, cast, column, columns_of, number, sql, wrapped
 from privsql.sql.writing import KNOWN_ROWS
@@ -57,8 +58,8 @@ class Total:
     def shared(self, i: int, j: int) -> exp.Expr:
         """X_ij: covariance of a_i here with a_j over the rows that it goes with."""
         if self.classes:
-            return column(f"t{i}_{j}")
-        return column(f"c{min(i, j)}_{max(i, j)}")
+            return column(WITH_TOTAL(i, j))
+        return column(COVARIANCE(min(i, j), max(i, j)))
 
     def with_estimate(self, i: int) -> exp.Expr:
         """Covariance of the total with estimate i of the same row."""
@@ -111,7 +112,7 @@ class Total:
         each: exp.Expr = number(0)
         for i, left in self.slopes.items():
             for j, right in self.slopes.items():
-                own = exp.Abs(this=column(f"c{min(i, j)}_{max(i, j)}"))
+                own = exp.Abs(this=column(COVARIANCE(min(i, j), max(i, j))))
                 each = add(each, multiply(size_of(multiply(left, right)), own))
         return self._scaled(self._scaled(self.frame.over(exp.Sum(this=self._given(each)))))
 
@@ -122,7 +123,7 @@ class Total:
         ``(sum u)^2 / sum(u^2 / e)``; the variance stands for u.  The cells of a sensitive key
         are not independent: their sum has at least those of its weakest one.
         """
-        rows = [column(f"e{j}") for j in self.slopes]
+        rows = [column(EFFECTIVE(j)) for j in self.slopes]
         least = rows[0] if len(rows) == 1 else exp.Least(this=rows[0], expressions=rows[1:])
         weakest = self.frame.over(exp.Min(this=self._given(least)))
         known = number(KNOWN_ROWS)
@@ -187,14 +188,18 @@ def read_total(
     inner, frame, mean, default = _function(window)
     if window.find(exp.Query) is not None:
         raise NoTotal("a window over a sub-query")
-    names = [f"a{j}" for j in uncertain]
+    names = [AGGREGATE(j) for j in uncertain]
     parts = [*_ordering(window), *([] if default is None else [default])]
     if isinstance(window.this, exp.Filter):
         parts.append(window.this.expression)
     if any(depends(node, each) for node in parts for each in names):
         raise NoTotal("which rows a window takes depends on estimates")
     try:
-        slopes = {j: derivative(inner, by(f"a{j}")) for j in uncertain if depends(inner, f"a{j}")}
+        slopes = {
+            j: derivative(inner, by(AGGREGATE(j)))
+            for j in uncertain
+            if depends(inner, AGGREGATE(j))
+        }
     except NotSmooth:
         raise NoTotal("a window over an expression that is not smooth") from None
     if any(depends(slope, each) for slope in slopes.values() for each in names):
@@ -202,7 +207,7 @@ def read_total(
     slopes = {j: slope for j, slope in slopes.items() if not is_zero(slope)}
     if any(block.aggregates[j].kind != "linear" for j in slopes):
         raise NoTotal("a window over a median, a quantile or a mode")
-    sensitive = {f"k{i}" for i, key in enumerate(block.keys) if key.sensitive}
+    sensitive = {KEY(i) for i, key in enumerate(block.keys) if key.sensitive}
     named = {node.name for node in frame.partition if isinstance(node, exp.Column)}
     simple = isinstance(inner, exp.Column) and all(
         block.aggregates[j].call.name in ("count", "count_if", "sum") for j in slopes

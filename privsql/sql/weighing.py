@@ -20,6 +20,7 @@ from sqlglot import exp
 from privsql.errors import DataError
 from privsql.sql.block import Block
 from privsql.sql.catalog import Catalog
+from privsql.sql.columns import CONDITION, PARTIAL, ROW_WEIGHT, SUM, TIMES, WEIGHT, Family
 from privsql.sql.factored import Columns, Part, Product
 from privsql.sql.scan import StateScan
 from privsql.sql.states import States
@@ -50,14 +51,14 @@ class MomentScan(StateScan):
     def _coded(self) -> list[exp.Expr]:
         return [named(node, name) for name, node in self._rowwise.items()]
 
-    def _row(self, node: exp.Expr, letter: str) -> str:
+    def _row(self, node: exp.Expr, family: Family) -> str:
         """Name something that is computed for each row."""
-        name = f"{letter}{len(self._rowwise)}"
+        name = family(len(self._rowwise))
         self._rowwise[name] = node
         return name
 
     def _total(self, node: exp.Expr) -> str:
-        name = f"s{len(self.sums)}"
+        name = SUM(len(self.sums))
         self.sums[name] = node
         return name
 
@@ -83,7 +84,7 @@ class MomentScan(StateScan):
     def truth(self, part: Part) -> str:
         """Name a condition that is evaluated for each row."""
         if part.key not in self._places:
-            self._places[part.key] = self._row(self._true(part), "p")
+            self._places[part.key] = self._row(self._true(part), CONDITION)
         return self._places[part.key]
 
     def together(self, names: frozenset[str]) -> str:
@@ -158,7 +159,7 @@ class MomentScan(StateScan):
         made = factors[0]
         for factor in factors[1:]:
             made = exp.Mul(this=made, expression=factor)
-        return self._row(made, "w")
+        return self._row(made, WEIGHT)
 
     def added(self, names: Sequence[str | None], weight: int) -> str:
         """Name the sum of products of row columns, times m and powers of W."""
@@ -170,22 +171,22 @@ class MomentScan(StateScan):
     def _new_sum(self, names: Sequence[str | None], weight: int) -> str:
         terms: list[exp.Expr] = []
         if self._catalog.multiplicity:
-            terms.append(column("m"))
-        terms += [column("w")] * (weight if self._catalog.weighted else 0)
+            terms.append(column(TIMES))
+        terms += [column(ROW_WEIGHT)] * (weight if self._catalog.weighted else 0)
         terms += [column(name) for name in names if name is not None]
         return self._total(_sum(terms)) if len(terms) > self._catalog.multiplicity else self.rows()
 
     def largest(self, half: str) -> str:
         """Name the largest ``W^2 v^2`` of a row."""
         if ("most", half) not in self._added:
-            terms = [column("w")] * 2 if self._catalog.weighted else []
+            terms = [column(ROW_WEIGHT)] * 2 if self._catalog.weighted else []
             terms += [column(half)] * 2 if half else []
             self._added["most", half] = self._total(exp.Max(this=_product(terms)))
         return self._added["most", half]
 
 
 def _place(name: str) -> int:
-    return int(name[1:])
+    return CONDITION.number(name) or 0
 
 
 def _joined(names: frozenset[str]) -> str:
@@ -288,7 +289,7 @@ class Sums:
     def _named(self, kind: str, key: object, make: Callable[[], exp.Expr]) -> exp.Expr:
         """A sum over rows as a column, so that it is written once."""
         if (kind, key) not in self.totals:
-            self.totals[kind, key] = f"t{len(self.totals)}", make()
+            self.totals[kind, key] = PARTIAL(len(self.totals)), make()
         return column(self.totals[kind, key][0])
 
     def scale(self, product: Product) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from privsql.sql.columns import CRITICAL
 from privsql.sql.tree import column, number, wrapped
 
 # Below this many effective rows an interval is not called by its level (udfs.intervals).
@@ -61,7 +62,7 @@ def wald(
     estimate: exp.Expr, spread: exp.Expr, rows: exp.Expr
 ) -> tuple[exp.Expr, exp.Expr, exp.Expr]:
     """``estimate +- z * standard error``, and whether that may be called by its level."""
-    half = exp.Mul(this=column("z"), expression=wrapped(spread))
+    half = exp.Mul(this=column(CRITICAL), expression=wrapped(spread))
     known = exp.Not(this=exp.Is(this=wrapped(spread), expression=exp.Null()))
     good = exp.And(
         this=known, expression=exp.GTE(this=wrapped(rows), expression=number(ENOUGH_ROWS))

@@ -338,7 +338,7 @@ def test_effective_rows_lie_between_their_bounds(plain, below, size, monkeypatch
     loaded: list[str] = []
     session._loading.load(plan, loaded, session.settings, ())
     bases = session._memory.run(bounds[0].sql("duckdb")).to_pydict()
-    keys = session._memory.run(plan.steps[0].query.sql("duckdb")).column("k0").to_pylist()
+    keys = session._memory.run(plan.steps[0].query.sql("duckdb")).column("key0").to_pylist()
     session._memory.forget(*loaded)
     session.form = None
     states = [f"(age < {below})", "(visits = 3)", "(NOT smoker)"]
@@ -359,7 +359,7 @@ def test_effective_rows_lie_between_their_bounds(plain, below, size, monkeypatch
         ]
     )
     condition = np.eye(8)[7]
-    found = [bases[name] for name in ("ws0", "wf0", "wu0")]
+    found = [bases[name] for name in ("second0", "fourth0", "most_rows0")]
     for key, second, fourth, most in zip(keys, *found, strict=True):
         y = counts[key].ravel()
         exact = float(effective_rows(y, y, condition, kron))
