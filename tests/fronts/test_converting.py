@@ -363,10 +363,11 @@ def test_a_line_is_not_entered_in_a_ledger_that_was_replaced(
             (folder / "other").write_bytes(replaced[0])
             (folder / "other").replace(path)
 
-    monkeypatch.setattr(ledger, "_lock", waits)
     kept = ledger.Ledger(path, "x")
     before = len(kept.publications())
+    monkeypatch.setattr(ledger, "_lock", waits)
     kept.record("t", "person", {}, "r")
+    assert replaced
     assert len(ledger.Ledger(path, "x").publications()) == before + 1
 
 
