@@ -28,7 +28,7 @@ from privsql.publish.appending import append
 from privsql.release import manifest
 from privsql.release.store import open_release, store_manifest, stored_manifest
 from tests.fixtures.asking import LATER, answered, same
-from tests.fixtures.test_fixtures import HERE, recorded, unpacked
+from tests.fixtures.test_fixtures import HERE, recorded, unpacked, upgraded
 
 
 @pytest.fixture
@@ -228,6 +228,17 @@ def test_a_history_knows_a_converted_release(folder: Path, forgotten: bool) -> N
         session.close()
     before = recorded(folder)["server"]["other" if forgotten else "later"]
     assert now == [each.get("refused") for each in before]
+
+
+@pytest.mark.usefixtures("later")
+def test_all_fixtures_are_upgraded_before_they_are_asked(folder: Path) -> None:
+    """When a format's number is raised, the tests of the earlier fixtures go on by themselves."""
+    upgraded(folder)
+    for name, _, opened in FILES.values():
+        opened(folder / name)
+    releases = sorted(folder.glob("*.duckdb"))
+    assert len(releases) > 5
+    assert {stored_manifest(path)[0]["format"] for path in releases} == {2}
 
 
 def edit(path: Path, **changes: object) -> None:
