@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "audit": "cli_audit:audit",
         "perturb": "cli_publish:perturb",
         "append": "cli_publish:append",
+        "convert": "cli_publish:convert",
     },
     "Ask": {
         "query": "cli_query:query",

@@ -130,3 +130,31 @@ def append(release: Path, batch: Path) -> None:
     click.echo(f"added {count:,} row{'s' * (count != 1)} to {release}")
     for fact in notes.facts:
         click.echo(f"  {fact}")
+
+
+@click.command()
+@click.argument("file", type=PATH, metavar="RELEASE")
+@click.option(  # no "-" for stdout: it would mean that the file is replaced
+    "-o",
+    "--output",
+    type=PATH,
+    metavar="FILE",
+    help="The upgraded file. Default: in place of the old one, which is kept beside it.",
+)
+@force_option
+def convert(file: Path, output: Path | None, force: bool) -> None:
+    """Upgrade a release of an earlier format; nothing is drawn anew.
+
+    Published rows stay as they are, so this costs no privacy. A key, a ledger, a history of answers
+    and a users file are upgraded in the same way, each by its own name. Without -o the old
+    file is kept as FILE.format1 (its format's number).
+
+    \b
+    Examples:
+      privsql convert clinic.duckdb
+      privsql convert clinic.duckdb -o upgraded.duckdb
+      privsql convert clinic.key.ledger
+    """
+    from privsql.fronts.converting import convert as run
+
+    click.echo(str(run(file, output, force=force)))

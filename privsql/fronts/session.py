@@ -37,7 +37,6 @@ from privsql.fronts.outcomes import outcome_of
 from privsql.fronts.planning import Planned, Planning
 from privsql.fronts.remembered import Remembered, key_of
 from privsql.fronts.settings import Settings
-from privsql.policy.journal import digest
 from privsql.policy.limits import Limits
 from privsql.policy.personal import refusal
 from privsql.release.store import open_release
@@ -141,7 +140,7 @@ class Session:
         self._groups: list[str] = []  # digests of the groups behind the statement under way
         self._loading = Loading(self._engine, self._memory)
         self._audited = Audited(self._engine, manifest, self.limits.memory)
-        release = digest(manifest.to_json())
+        release = self.release.identity
         salt = int(release[:12], 16)
         measures = any(not column.grouping for column in manifest.public)
         self._planning = Planning(

@@ -34,6 +34,7 @@ from scipy import sparse
 from privsql.errors import OperationalError
 from privsql.policy.basis import TOGETHER
 from privsql.policy.leverage import LIMIT, Admission, Atoms, Cells, Leverage
+from privsql.release.formats import check_format
 
 VERSION = 1
 APPLICATION = 0x70_72_76_68  # "prvh"
@@ -271,9 +272,10 @@ def _open(path: Path | None) -> sqlite3.Connection:
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
         ]
-        if marks != [APPLICATION, VERSION]:
+        if marks[0] != APPLICATION:
             # An empty file too: SQLite would take it for a new one and start from nothing.
-            raise HistoryError("the file is no history of this version", hint=HINT)
+            raise HistoryError("the file is no history", hint=HINT)
+        check_format(marks[1], VERSION, "the history", where="HISTORY", error=HistoryError)
         # Not the quick one: it does not see an index that has lost a user's entry.
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
             raise HistoryError("the history is damaged", hint=HINT)

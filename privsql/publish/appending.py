@@ -62,7 +62,8 @@ def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -
                 f"{batch} is in the release already",
                 hint="each batch counts once; nothing was changed",
             )
-        manifest = replace(manifest, batches=tuple(sorted((*manifest.batches, given.digest))))
+        batches = tuple(sorted((*manifest.batches, given.digest)))
+        manifest = replace(manifest, batches=batches, identity="")
         made = folder / "release.duckdb"
         try:
             with closing(working(made, folder)) as con:

@@ -25,6 +25,7 @@ from pathlib import Path
 from privsql.errors import OperationalError
 from privsql.publish.ledger import Ledger, sync_folder
 from privsql.publish.randomness import KEY_BYTES, Keyed
+from privsql.release.formats import check_format
 
 HEADER = "privsql publisher key: keep it secret, whoever reads it can undo the perturbation"
 VERSION = 1
@@ -117,8 +118,10 @@ def _parsed(path: Path, content: bytes) -> bytes:
         )
     fields = dict(line.partition(":")[::2] for line in lines[1:] if line.strip())
     fields = {name.strip(): value.strip() for name, value in fields.items()}
-    if fields.get("version") != str(VERSION):
-        raise KeyFileError(f"{path} is a key of a version that this privsql does not know")
+    said = fields.get("version", "")
+    if not (said.isascii() and said.isdigit()):
+        raise KeyFileError(f"the key in {path} does not say which version it has")
+    check_format(int(said), VERSION, "the key", where=path, error=KeyFileError)
     try:
         key = base64.b64decode(fields.get("key", ""), validate=True)
     except (binascii.Error, ValueError):

@@ -30,6 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from privsql.errors import IntegrityError, OperationalError, ProgrammingError
+from privsql.release.formats import check_format
+
+# Of a line, which says it from the second format on.
+FORMAT = 1
 
 # Where a row is a person, a person is a place in one source.
 ROW = "row"
@@ -107,9 +111,10 @@ class Publication:
         return json.dumps({**vars(self), "columns": columns}, sort_keys=True)
 
     @classmethod
-    def from_json(cls, line: str) -> Publication:
-        """Read a line back; ValueError, TypeError or KeyError if it is none."""
+    def from_json(cls, line: str, where: Path | str = "LEDGER") -> Publication:
+        """Read a line of the file ``where``; ValueError, TypeError or KeyError if it is none."""
         data: dict[str, Any] = json.loads(line)
+        check_format(int(data.pop("format", 1)), FORMAT, "the ledger", where=where)
         losses = {
             name: Loss(**{**loss, "epsilon": float(loss["epsilon"])})
             for name, loss in dict(data["columns"]).items()
@@ -298,23 +303,33 @@ class Ledger:
         if self._held is not None:
             yield self._held
             return
+        descriptor = self._descriptor(exclusive, wait)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)  # which also gives the lock back
+
+    def _descriptor(self, exclusive: bool, wait: bool) -> int:
+        """The file, locked; one that was replaced meanwhile would lose what is entered in it."""
         flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
-        try:
-            descriptor = os.open(self.path, flags, 0o600)
-        except OSError as error:
-            raise self._unusable(error) from None
-        try:
+        while True:
+            try:
+                descriptor = os.open(self.path, flags, 0o600)
+            except OSError as error:
+                raise self._unusable(error) from None
             try:
                 _lock(descriptor, exclusive, wait)
+                if os.path.samestat(os.stat(self.path), os.fstat(descriptor)):
+                    return descriptor
             except BlockingIOError:
+                os.close(descriptor)
                 raise OperationalError(
                     "another publication under this key is running", hint="wait until it has ended"
                 ) from None
             except OSError as error:
+                os.close(descriptor)
                 raise self._unusable(error) from None
-            yield descriptor
-        finally:
-            os.close(descriptor)  # which also gives the lock back
+            os.close(descriptor)
 
     def _unusable(self, error: OSError) -> OperationalError:
         return OperationalError(f"the ledger {self.path} cannot be used: {error.strerror}")
@@ -331,7 +346,7 @@ class Ledger:
             torn = number == len(lines)
             if line or not torn:
                 try:
-                    entries.append(Publication.from_json(line.decode()))
+                    entries.append(Publication.from_json(line.decode(), self.path))
                 except (ValueError, TypeError, KeyError, AttributeError):
                     if torn:
                         break

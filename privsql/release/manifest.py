@@ -11,10 +11,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.channels import Channel, Domain, channel_from_dict, domain_from_dict
 from privsql.errors import DomainError, Error, IntegrityError
+from privsql.release.formats import check_format
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -157,6 +159,7 @@ class Manifest:
     protection: Protection | None
     policy: Policy
     batches: tuple[str, ...] = ()  # hashes of the batches that were added, sorted
+    identity: str = ""  # digest of the manifest before it was converted, if it was
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -192,23 +195,20 @@ class Manifest:
             "protection": None if self.protection is None else asdict(self.protection),
             "policy": asdict(self.policy),
             "batches": list(self.batches),
-        }
+        } | ({"identity": self.identity} if self.identity else {})
         return json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        """Read the document back, refusing what is damaged or of another version."""
+    def from_json(cls, text: str, where: Path | str = "RELEASE") -> Manifest:
+        """Read the document of the release ``where``; refuse damage and other formats."""
         try:
             data = json.loads(text)
         except ValueError:
             raise IntegrityError("the manifest of the release is damaged") from None
         if not isinstance(data, dict) or not isinstance(data.get("format"), int):
             raise IntegrityError("the manifest of the release is damaged")
-        if data["format"] != FORMAT:
-            raise IntegrityError(
-                f"the release has format {data['format']}, this privsql reads format {FORMAT}",
-                hint="use the version of privsql that made it, or publish it again",
-            )
+        software = data.get("software")
+        check_format(data["format"], FORMAT, "the release", where=where, software=software)
         try:
             return cls(
                 release=data["release"],
@@ -238,6 +238,7 @@ class Manifest:
                 else _read(Protection, data["protection"]),
                 policy=_read(Policy, data["policy"]),
                 batches=tuple(data["batches"]),
+                identity=str(data.get("identity", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, Error):
             raise IntegrityError("the manifest of the release is damaged") from None

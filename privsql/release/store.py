@@ -13,10 +13,12 @@ and in a file called ``privsql.duckdb`` nobody could tell ``privsql`` from ``pri
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from duckdb import ColumnExpression, FunctionExpression
@@ -45,6 +47,7 @@ class Release:
 
     path: Path
     manifest: Manifest
+    identity: str  # of the manifest, as histories know it: a conversion does not change it
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -58,8 +61,13 @@ class Release:
 
 def write_manifest(connection: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
     """Write the manifest with its digest into a release that is being made."""
-    text = manifest.to_json()
     connection.execute("CREATE TABLE privsql.manifest (document VARCHAR, digest VARCHAR)")
+    store_manifest(connection, manifest.to_json())
+
+
+def store_manifest(connection: duckdb.DuckDBPyConnection, text: str) -> None:
+    """Put the manifest's JSON with its digest in the place of one that may be there."""
+    connection.execute("DELETE FROM privsql.manifest")
     connection.execute("INSERT INTO privsql.manifest VALUES (?, ?)", [text, _digest(text)])
 
 
@@ -72,12 +80,29 @@ def open_release(path: str | Path) -> Release:
     where = Path(path)
     connection = _connect(where)
     try:
-        manifest = _manifest(connection, where)
+        manifest, digest = _manifest(connection, where)
         _check(connection, manifest, where)
         _check_beside(connection, manifest, where)
     finally:
         connection.close()
-    return Release(where, manifest)
+    return Release(where, manifest, manifest.identity or digest)
+
+
+def stored_manifest(path: str | Path) -> tuple[dict[str, Any], str]:
+    """The manifest of a release of whatever format, as it is stored, and its digest."""
+    where = Path(path)
+    connection = _connect(where)
+    try:
+        text, digest = manifest_text(connection, where)
+    finally:
+        connection.close()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+        raise IntegrityError(f"the manifest in {where} is damaged")
+    return document, digest
 
 
 def attach(connection: duckdb.DuckDBPyConnection, path: Path, statement: str) -> None:
@@ -148,7 +173,13 @@ def _check_length(connection: duckdb.DuckDBPyConnection, tables: Iterable[str], 
         )
 
 
-def _manifest(connection: duckdb.DuckDBPyConnection, path: Path) -> Manifest:
+def _manifest(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[Manifest, str]:
+    text, digest = manifest_text(connection, path)
+    return Manifest.from_json(text, path), digest
+
+
+def manifest_text(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[str, str]:
+    """The manifest's JSON as it is stored, of whatever format, and its digest."""
     try:
         rows = connection.execute("SELECT document, digest FROM privsql.manifest").fetchall()
     except duckdb.CatalogException:
@@ -163,7 +194,7 @@ def _manifest(connection: duckdb.DuckDBPyConnection, path: Path) -> Manifest:
             f"the manifest in {path} is damaged, or was edited",
             hint="get the release again from its publisher",
         )
-    return Manifest.from_json(rows[0][0])
+    return rows[0][0], rows[0][1]
 
 
 def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path) -> None:

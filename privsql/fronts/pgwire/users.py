@@ -25,6 +25,7 @@ from typing import Any
 
 from privsql.errors import DataError, OperationalError
 from privsql.fronts.pgwire.authentication import Verifier, mock, verifier
+from privsql.release.formats import check_format
 
 VERSION = 1
 ALL = "*"
@@ -164,8 +165,10 @@ class Users:
 def _parsed(path: Path) -> _Kept:
     try:
         document: Any = json.loads(path.read_bytes())
-        if document["version"] != VERSION:
+        version = document["version"]
+        if not isinstance(version, int):
             raise ValueError
+        check_format(version, VERSION, "the users file", where="USERS", error=OperationalError)
         secret = bytes.fromhex(document["secret"])
         users = {
             str(name): User(
