@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "privsql.release": {"privsql.channels"},
     "privsql.publish": {"privsql.release", "privsql.channels"},
     "privsql.sql": {"privsql.release", "privsql.channels"},
-    "privsql.policy": {"privsql.sql.plan", "privsql.release"},
+    "privsql.policy": {"privsql.sql.columns", "privsql.sql.plan", "privsql.release"},
     "privsql.engines": {"udfs", "privsql.release"},
     "privsql.answer": {"privsql.sql.plan", "udfs", "privsql.channels"},
     "privsql.audit": {"privsql.release", "privsql.channels", "privsql.publish.groups"},
