@@ -37,7 +37,8 @@ from privsql.audit.sums import (
     miss_chance,
     small_sum_privacy,
 )
-from privsql.audit.trials import Tails, cap_of, chernoff_tails, exact_tail, group_cap
+from privsql.audit.trials import Tails, chernoff_tails, exact_tail, group_cap
+from privsql.channels.caps import cap_of
 
 __all__ = [
     "Disclosure",

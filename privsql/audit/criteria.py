@@ -260,11 +260,6 @@ class Disclosure:
     scale_to_count: float
 
     @property
-    def discloses(self) -> bool:
-        """The paper's rule of thumb, ``b/x <= 1/20``."""
-        return self.scale_to_count <= 1 / 20
-
-    @property
     def meaningful(self) -> bool:
         """Whether a Taylor expansion in b/x says anything (reconstruction, 9.12)."""
         return self.scale_to_count <= 1 / 4

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels import Channel, FineGrain, Replace, Uniform
+from privsql.channels.caps import cap_of
 from privsql.errors import ChannelError
 
 Array = NDArray[np.float64]
@@ -60,63 +61,6 @@ def group_cap(
     array([214.04,  80.26])
     """
     return cap_of(frequency, retention, (1 - retention) / size, relative_error, probability)
-
-
-def cap_of(
-    frequency: ArrayLike,
-    kept: ArrayLike,
-    false: ArrayLike,
-    relative_error: float,
-    probability: float,
-) -> Array:
-    """Eq. 10 for a value that is published from itself by ``kept + false``; all broadcast.
-
-    ``s = -2 (f kept + false) ln(delta) / (lambda kept f)^2``.
-    """
-    if not 0 < probability < 1 or not relative_error > 0:
-        raise ChannelError("lambda must be above 0, delta between 0 and 1, both excluded")
-    signal = np.asarray(kept, float) * np.asarray(frequency, float)
-    mean = signal + np.asarray(false, float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        largest = -2 * mean * math.log(probability) / (relative_error * signal) ** 2
-    # From 1 + false/signal on, an estimate cannot be that much too small.
-    capped: Array = np.where((signal > 0) & (relative_error * signal < mean), largest, np.inf)
-    return capped
-
-
-def chances(channel: Channel) -> tuple[Array, Array]:
-    """``(kept, false)`` of each value, shape (m,) each.
-
-        false_i = min over k != i of T[k,y],    kept_i = T[i,y] - false_i
-
-    y is what i is told by: i itself, p and (1-p) q_i for retention channels.  In a matrix it is
-    the y with the largest kept_i (one that turns values round would else seem to tell nothing).
-    Where other values differ in their chance to be published as y (fine-grain, matrices), the
-    smallest chance gives the smallest cap.
-    """
-    m = channel.size
-    if m == 1:
-        return np.zeros(1), np.ones(1)
-    if isinstance(channel, Uniform):
-        # Views of one number: a grid may have more points than memory has room for.
-        kept, false = np.float64(channel.retention), np.float64((1 - channel.retention) / m)
-        return np.broadcast_to(kept, (m,)), np.broadcast_to(false, (m,))
-    if isinstance(channel, Replace):
-        return np.full(m, channel.retention), (1 - channel.retention) * channel.replacing
-    if isinstance(channel, FineGrain):
-        p = channel.retentions
-        second, first = np.sort(p)[-2:]
-        diagonal = p + (1 - p) / m
-        false = (1 - np.where(np.arange(m) == p.argmax(), second, first)) / m
-        return diagonal - false, false
-    matrix = channel.matrix
-    first, second = np.sort(matrix, axis=0)[:2]
-    least = np.where(np.arange(m)[:, None] == matrix.argmin(axis=0), second, first)
-    excess = matrix - least
-    # The diagonal where it is as good as any: it is what the papers look at.
-    told = np.where(excess.diagonal() >= excess.max(axis=1) - EDGE, np.arange(m), excess.argmax(1))
-    at = np.arange(m), told
-    return excess[at], least[at]
 
 
 def two_binomials(channel: Channel) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from privsql.engines.calls import Cursor
 from privsql.errors import ProgrammingError, TooLargeError
+from privsql.release.names import quoted
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -118,11 +119,6 @@ def fetched(
         return table
 
     return work
-
-
-def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def connected(

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from privsql.errors import Error, OperationalError
+from privsql.errors import Error, OperationalError, interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,14 +97,11 @@ class Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         """Run a command; an error of the user's is a message, never a traceback."""
         try:
-            return super().invoke(context)
+            with interruptible():
+                return super().invoke(context)
         except Error as problem:
             fail(str(problem))
         except KeyboardInterrupt:
-            fail(INTERRUPTED)
-        except RuntimeError as problem:
-            if str(problem) != "Query interrupted":  # Ctrl-C, where DuckDB was first to see it
-                raise
             fail(INTERRUPTED)
         except OSError as problem:
             if problem.errno == errno.EPIPE:  # `| head` has seen enough; click ends silently

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privsql.errors import ProgrammingError
+from privsql.files import check_target
 from privsql.fronts import cli_formats, cli_output, cli_sql
 from privsql.fronts.cli_common import PATH, force_option, output_option
 from privsql.fronts.settings import ESTIMATORS
@@ -166,7 +167,7 @@ def _run(
     text = cli_sql.given(sql, file)
     if output is not None:
         sources = (release,) if file is None else (release, file)
-        cli_output.check_target(output, force=given["force"], sources=sources)
+        check_target(output, force=given["force"], sources=sources, device=True)
     parts = cli_sql.split(text)
     _check_number(parts, form)
     settings = {name: given[name] for name in _SETTINGS if given.get(name) is not None}
