@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,24 +31,26 @@ def check_target(
     be written to as a stream (``device``), not replaced.
     """
     try:
-        exists = target.exists()
+        mode = target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        mode = 0
     except (OSError, ValueError) as problem:
         raise unwritable(target, problem) from None
-    if target.is_dir():
+    if stat.S_ISDIR(mode):
         raise OperationalError(f"{target} is a folder", hint="name a file in it")
     if not target.parent.is_dir():
         raise OperationalError(
             f"there is no folder {target.parent}", hint="make it first, or name another"
         )
     for source in sources:
-        if exists and source.exists() and source.samefile(target):
+        if mode and source.exists() and source.samefile(target):
             raise OperationalError(
                 f"{target} is what this command reads", hint="choose another name"
             )
-    if target.is_file():
+    if stat.S_ISREG(mode):
         if not force:
             raise _exists(target)
-    elif exists and not device:
+    elif mode and not device:
         raise OperationalError(f"{target} is no file", hint="name a file")
 
 
