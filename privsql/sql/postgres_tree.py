@@ -24,7 +24,7 @@ from privsql.sql.postgres_words import (
     RENAMED,
     RESERVED,
 )
-from privsql.sql.tree import place_of
+from privsql.sql.tree import place_of, rewritten
 
 
 class Rewriting:
@@ -35,15 +35,7 @@ class Rewriting:
 
     def tree(self, tree: exp.Expr) -> exp.Expr:
         """All nodes, those below others first."""
-        root = exp.Paren(this=tree)
-        nodes = list(tree.walk())
-        for node in reversed(nodes):
-            made = self._node(node)
-            if made is not node:
-                node.replace(made)
-        found: exp.Expr = root.this
-        found.pop()
-        return found
+        return rewritten(tree, self._node)
 
     def _node(self, node: exp.Expr) -> exp.Expr:
         refused = REFUSED_CLASSES.get(type(node))

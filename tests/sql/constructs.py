@@ -1,6 +1,6 @@
 """Every construct of SQL that was thought of, with its verdict.
 
-The page ``docs/sql.md`` is written from the table in ``tests/cases/constructs.txt``, and a test
+The page ``docs/sql.md`` is written from the table in ``tests/cases/constructs.list``, and a test
 asks each example of a small release and compares the verdict with what happens, so neither can say
 anything else.  A line of the table says ``construct -> verdict code: remark``; the indented lines
 below it are the example.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-TABLE = Path(__file__).resolve().parents[1] / "cases" / "constructs.txt"
+TABLE = Path(__file__).resolve().parents[1] / "cases" / "constructs.list"
 
 VERDICTS = {
     "answered": "an estimate (DOUBLE, not rounded) with error bars",
