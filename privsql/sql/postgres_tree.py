@@ -15,7 +15,6 @@ from privsql.sql import postgres_types
 from privsql.sql.postgres_catalog import schema_call
 from privsql.sql.postgres_command import NotTranslated
 from privsql.sql.postgres_formats import strftime
-from privsql.sql.postgres_lexer import unescaped
 from privsql.sql.postgres_words import (
     COLLATIONS,
     FIELDS,
@@ -121,11 +120,7 @@ class Rewriting:
     # -- values -----------------------------------------------------------------------
 
     def _escaped(self, node: exp.Expr) -> exp.Expr:
-        start, end = node.meta.get("start"), node.meta.get("end")
-        if start is None or end is None:
-            raise self._refused("this string", node)
-        body = self._text[start + 2 : end]
-        return exp.Literal.string(unescaped(body.replace("''", "'")))
+        return exp.Literal.string(node.name)
 
     def _cast(self, node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Cast):
