@@ -70,27 +70,20 @@ def two_binomials(channel: Channel) -> bool:
     return isinstance(channel, (Uniform, Replace)) or channel.size == 2
 
 
-def chernoff_tails(
-    rows: float, frequency: float, retention: float, size: int, relative_error: float
+def chernoff_of(
+    rows: float, frequency: float, kept: float, false: float, relative_error: float
 ) -> Tails:
     """The paper's bounds of both tails  (RECON cor. 3).
 
         upper < U = exp(-w^2 mu / (2 + w)),    lower < L = exp(-w^2 mu / 2)  for w <= 1
-        mu = n (f p + (1-p)/m),    w = lambda n p f / mu
+        mu = n (f kept + false),    w = lambda n kept f / mu
 
     For w > 1 a count would have to be below zero: the lower tail is 0.
 
-    >>> tails = chernoff_tails(214.04, 0.5, 0.5, 2, 0.3)
+    >>> tails = chernoff_of(214.04, 0.5, 0.5, 0.25, 0.3)
     >>> round(tails.lower, 3), round(tails.upper, 3)
     (0.3, 0.326)
     """
-    return chernoff_of(rows, frequency, retention, (1 - retention) / size, relative_error)
-
-
-def chernoff_of(
-    rows: float, frequency: float, kept: float, false: float, relative_error: float
-) -> Tails:
-    """:func:`chernoff_tails` of a value with these chances."""
     mean = rows * (frequency * kept + false)
     if not mean > 0:
         return Tails(0.0, 0.0)
@@ -99,24 +92,11 @@ def chernoff_of(
     return Tails(lower, math.exp(-(w**2) * mean / (2 + w)))
 
 
-def exact_tail(
-    rows: int, frequency: float, retention: float, size: int, relative_error: float
-) -> Tails:
-    """Both tails exactly, for a group of n rows with round(n f) of the value.
-
-        P(O < mu - lambda p x),   P(O > mu + lambda p x),   mu = p x + n (1-p)/m
-        O = Binomial(x, p + (1-p)/m) + Binomial(n-x, (1-p)/m)
-
-    >>> tails = exact_tail(214, 0.5, 0.5, 2, 0.3)
-    >>> round(tails.lower, 4), round(tails.upper, 4), round(tails.within, 3)
-    (0.0045, 0.0045, 0.991)
-    """
-    count = round(rows * frequency)
-    return exact_of(rows, count, retention, (1 - retention) / size, relative_error)
-
-
 def exact_of(rows: int, count: int, kept: float, false: float, relative_error: float) -> Tails:
-    """:func:`exact_tail` of a value with these chances that ``count`` of the rows hold.
+    """Both tails exactly, for a value that x = ``count`` of the n rows hold.
+
+        P(O < mu - lambda kept x),   P(O > mu + lambda kept x),   mu = kept x + n false
+        O = Binomial(x, kept + false) + Binomial(n-x, false)
 
     ``P(A + B <= t) = sum_a P(A = a) P(B <= t - a)``, over the smaller of the two binomials and
     ten standard deviations around its mean.  What is left out is below 1e-19, so a tail far below

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from privsql.audit import group_cap
 from privsql.audit.advise import (
     AdviseError,
     retention_for_groups,
@@ -21,6 +20,7 @@ from privsql.audit.advise import (
     split_epsilon,
 )
 from privsql.audit.curves import GRID, Curve, Point, search
+from privsql.audit.trials import group_cap
 from privsql.channels import Replace, Uniform
 from privsql.channels.channel import amplification
 from privsql.errors import Error

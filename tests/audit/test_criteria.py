@@ -10,13 +10,12 @@ import pytest
 from scipy.special import exp1, expi
 
 from examples.papers.fine_utility import record_utility
-from privsql.audit import (
+from examples.papers.formulas import finegrain_check, laplace_ratio
+from privsql.audit.criteria import (
     breach,
     epsilon_of,
-    finegrain_check,
     gamma_for,
     identity_limit,
-    laplace_ratio,
     reconstructible_rows,
     retention_for,
     s_limit,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privsql.audit import chernoff_tails, exact_tail, group_cap
-from privsql.audit.trials import Tails, exact_of, two_binomials
+from examples.papers.formulas import chernoff_tails, exact_tail
+from privsql.audit.trials import Tails, exact_of, group_cap, two_binomials
 from privsql.channels import FineGrain, Uniform
 from privsql.channels.caps import cap_of
 from privsql.errors import ChannelError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import sys
 from pathlib import Path
 
@@ -23,8 +24,9 @@ def baselines():
     sys.path.remove(str(FOLDER))
 
 
-def test_examples_of_the_docstrings(baselines):
-    found = doctest.testmod(baselines)
+@pytest.mark.parametrize("name", ["baselines", "fine_utility", "formulas"])
+def test_examples_of_the_docstrings(name):
+    found = doctest.testmod(importlib.import_module(f"examples.papers.{name}"))
     assert found.attempted
     assert not found.failed
 

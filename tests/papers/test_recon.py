@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, chi2_contingency
 
-from privsql.audit import chernoff_tails, group_cap, laplace_ratio
+from examples.papers.formulas import chernoff_tails, laplace_ratio
+from privsql.audit.trials import group_cap
 from privsql.channels import Uniform
 from tests.publish.merging import merge_column
 

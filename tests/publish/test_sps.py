@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsql.audit import group_cap
+from privsql.audit.trials import group_cap
 from privsql.channels import FineGrain, Matrix, Replace, Uniform
 from privsql.channels.caps import cap_of, chances
 from privsql.errors import ChannelError, DataError
