@@ -12,6 +12,8 @@ HINT: choose a retention above 0
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,6 +52,17 @@ class Place:
 
 # Characters of a line that an error shows.
 LONGEST = 400
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` where DuckDB saw Ctrl-C first and raises an error of its own."""
+    try:
+        yield
+    except Exception as problem:
+        if str(problem) == "Query interrupted" or type(problem).__name__ == "InterruptException":
+            raise KeyboardInterrupt from None
+        raise
 
 
 @dataclass(frozen=True, slots=True)

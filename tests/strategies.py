@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from privsql.channels import Channel, Decoy, FineGrain, Matrix, Replace, Uniform
+from privsql.channels import Channel, FineGrain, Matrix, Replace, Uniform
+from tests.channels.decoys import proportional
 
 seeds = st.integers(min_value=0, max_value=2**32 - 1)
 
@@ -25,7 +26,7 @@ def random_channel(rng: np.random.Generator, kind: str, size: int) -> Channel:
         mixed = rng.dirichlet(np.ones(size), size) + 0.7 * np.eye(size)
         return Matrix(mixed / mixed.sum(axis=1, keepdims=True))
     size = max(size, 6)
-    return Decoy.from_totals(rng.integers(80, 120, size).astype(float), 3)
+    return proportional(rng.integers(80, 120, size).astype(float), 3)
 
 
 kinds = st.sampled_from(["uniform", "replace", "finegrain", "matrix", "decoy"])

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import inspect
 
+import duckdb
 import pytest
 
 from privsql import errors
-from privsql.errors import Error, Place
+from privsql.errors import Error, Place, interruptible
 
 FAMILY = [
     value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Error)
@@ -68,3 +69,16 @@ def test_a_long_line_is_shown_in_part() -> None:
     line, caret = shown.split("\n")
     assert len(line) < 500
     assert line[caret.index("^") : caret.rindex("^") + 1] == "HERE"
+
+
+@pytest.mark.parametrize(
+    "problem", [RuntimeError("Query interrupted"), duckdb.InterruptException("INTERRUPT Error")]
+)
+def test_duckdbs_words_for_ctrl_c_are_pythons(problem):
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        raise problem
+
+
+def test_other_errors_are_not_taken_for_ctrl_c():
+    with pytest.raises(RuntimeError, match="something else"), interruptible():
+        raise RuntimeError("something else")

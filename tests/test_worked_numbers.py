@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from privsql.channels import Decoy, FineGrain, Grid, Interval, Replace, Uniform, gamma_of_rho
+from privsql.channels import FineGrain, Grid, Interval, Replace, Uniform, gamma_of_rho
+from tests.channels.decoys import proportional
 from udfs.invert import invert
 from udfs.kron import Kron, retention_factor
 
@@ -108,7 +109,7 @@ def test_decoys_of_equal_totals_follow_the_counted_chance():
     """Section 9.7: P(s among the decoys of t | t.s != s) = f(c-1)/(N-f)."""
     m, f, c = 6, 50, 3
     n = m * f
-    matrix = Decoy.from_totals([f] * m, c).matrix
+    matrix = proportional([f] * m, c).matrix
     off = matrix[~np.eye(m, dtype=bool)]
     np.testing.assert_allclose(off, f * (c - 1) / (c * (n - f)))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from udfs.errors import KernelError
 from udfs.kron import DENSE_STATES, Array, Kron
@@ -62,33 +62,36 @@ def expectation_maximisation(
     """
     checked_channel(kron)
     checked_stopping(tolerance, limit)
-    observed = checked_counts(counts, kron)
-    shape = observed.shape[:-1]
-    flat = observed.reshape(-1, kron.size)
-    totals = flat.sum(axis=1)
-    estimate = _started(start, flat, totals, observed.shape, kron)
-    rounds = np.zeros(len(flat), dtype=np.int64)
-    converged = totals == 0
+    groups = _Groups(counts, kron, start)
     size = max(1, BLOCK // kron.size)
-    for begin in range(0, len(flat), size):
-        block = slice(begin, begin + size)
-        _iterate(
-            flat[block],
-            estimate[block],
-            totals[block],
-            rounds[block],
-            converged[block],
-            kron,
-            tolerance,
-            limit,
+    for begin in range(0, len(groups.flat), size):
+        _iterate(groups, slice(begin, begin + size), tolerance, limit)
+    return groups.answer()
+
+
+class _Groups:
+    """Groups of counts one below the other, and how far their estimates are; all ``(N, ..)``."""
+
+    def __init__(self, counts: ArrayLike, kron: Kron, start: Start) -> None:
+        self.kron = kron
+        self.observed = checked_counts(counts, kron)
+        self.flat = self.observed.reshape(-1, kron.size)
+        self.totals = self.flat.sum(axis=1)
+        self.estimate = _started(start, self.flat, self.totals, self.observed.shape, kron)
+        self.rounds = np.zeros(len(self.flat), dtype=np.int64)
+        self.converged = self.totals == 0
+
+    def answer(self) -> Likelihood:
+        """The estimates with their certificates, in the shape of the counts."""
+        shape = self.observed.shape[:-1]
+        estimate = self.estimate.reshape(self.observed.shape)
+        return Likelihood(
+            estimate,
+            certificate(self.observed, estimate, self.kron),
+            self.rounds.reshape(shape),
+            self.converged.reshape(shape),
+            np.zeros(shape, dtype=np.bool_),
         )
-    return Likelihood(
-        estimate.reshape(observed.shape),
-        certificate(observed, estimate.reshape(observed.shape), kron),
-        rounds.reshape(shape),
-        converged.reshape(shape),
-        np.zeros(shape, dtype=np.bool_),
-    )
 
 
 def _started(start: Start, flat: Array, totals: Array, shape: tuple[int, ...], kron: Kron) -> Array:
@@ -110,22 +113,15 @@ def _started(start: Start, flat: Array, totals: Array, shape: tuple[int, ...], k
     return spread * scale[:, None]
 
 
-def _iterate(
-    observed: Array,
-    estimate: Array,
-    totals: Array,
-    rounds: NDArray[np.int64],
-    converged: NDArray[np.bool_],
-    kron: Kron,
-    tolerance: float,
-    limit: int,
-) -> None:
+def _iterate(groups: _Groups, block: slice, tolerance: float, limit: int) -> None:
     """Iterate one block of groups in place; groups that are done drop out."""
+    kron, totals, estimate = groups.kron, groups.totals[block], groups.estimate[block]
+    rounds, converged = groups.rounds[block], groups.converged[block]
     # Shares instead of counts, so that nothing overflows, and the states first, (S, groups),
     # so that a matrix product and every sum over states runs along memory.
     matrix = kron.dense if kron.size <= DENSE_STATES else None
     running = np.flatnonzero(~converged)
-    y = np.ascontiguousarray((observed[running] / totals[running, None]).T)
+    y = np.ascontiguousarray((groups.flat[block][running] / totals[running, None]).T)
     x = np.ascontiguousarray((estimate[running] / totals[running, None]).T)
     for _ in range(limit):
         if not len(running):
@@ -182,25 +178,14 @@ def accelerated(
     (array([  0., 100.]), True)
     """
     checked_channel(kron)
-    observed = checked_counts(counts, kron)
-    shape = observed.shape[:-1]
-    flat = observed.reshape(-1, kron.size)
-    totals = flat.sum(axis=1)
-    estimate = _started(start, flat, totals, observed.shape, kron)
-    rounds = np.zeros(len(flat), dtype=np.int64)
-    converged = totals == 0
-    for group in np.flatnonzero(totals > 0):
-        shares, rounds[group], converged[group] = _squared(
-            flat[group] / totals[group], estimate[group] / totals[group], kron, tolerance, limit
+    groups = _Groups(counts, kron, start)
+    for group in np.flatnonzero(groups.totals > 0):
+        total = groups.totals[group]
+        shares, groups.rounds[group], groups.converged[group] = _squared(
+            groups.flat[group] / total, groups.estimate[group] / total, kron, tolerance, limit
         )
-        estimate[group] = shares * totals[group]
-    return Likelihood(
-        estimate.reshape(observed.shape),
-        certificate(observed, estimate.reshape(observed.shape), kron),
-        rounds.reshape(shape),
-        converged.reshape(shape),
-        np.zeros(shape, dtype=np.bool_),
-    )
+        groups.estimate[group] = shares * total
+    return groups.answer()
 
 
 def _squared(

@@ -64,27 +64,6 @@ def variance(products: ArrayLike, squares: ArrayLike, function: ArrayLike, kron:
     return covariance(products, squares, function, function, kron)
 
 
-def covariance_matrix(
-    products: ArrayLike, squares: ArrayLike, functions: ArrayLike, kron: Kron
-) -> Array:
-    """Covariances of several aggregates over the same ``v``; shape ``(..., a, a)``.
-
-        C = K diag(squares) K^T  -  [products . H_ab]
-
-    ``functions`` has shape ``(a, S)``; the identity gives the covariances of the inverted
-    states.
-    """
-    phi = kron.states(functions)
-    inverted = invert_function(phi, kron)
-    first, second = kron.states(products), kron.states(squares)
-    moments = (second[..., None, :] * inverted) @ inverted.T
-    # sum_j products[j] H_ab[j] equals sum_i (products A^-1)[i] phi_a[i] phi_b[i]: one
-    # inversion of the states instead of one of every pair of functions.
-    expected = (kron.inverse.rows(first)[..., None, :] * phi) @ phi.T
-    result: Array = moments - expected
-    return result
-
-
 def published_floor(kron: Kron) -> Array:
     """Least chance, over original states, of being published in state j; shape ``(S,)``.
 
@@ -226,14 +205,3 @@ def effective_rows(
     known = np.where(kron.states(squares).sum(axis=-1) > 0, np.inf, 0.0)
     rows: Array = np.where(fourth > 0, second**2 / np.where(fourth > 0, fourth, 1.0), known)
     return rows
-
-
-def delta_variance(gradient: ArrayLike, covariances: ArrayLike) -> Array:
-    """First-order variance ``d^T C d`` of a function of aggregates with gradient d.
-
-    Shapes ``(..., a)`` and ``(..., a, a)`` to ``(...)``.
-    """
-    d = np.asarray(gradient, dtype=np.float64)
-    covariance = np.asarray(covariances, dtype=np.float64)
-    spread: Array = np.einsum("...a,...ab,...b->...", d, covariance, d)
-    return spread

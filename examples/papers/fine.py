@@ -15,9 +15,9 @@ from fine_data import ROWS, WAYS, Array, Case, operator, reactions, zipf
 from fine_examples import examples, program, theorem
 from fine_release import ask, published, read_back
 from fine_runs import Sweep, sweep, utilities
+from fine_utility import record_utility
 from study import Finding, Study, spread
 
-from privsql.publish.finegrain import record_utility
 from privsql.publish.swap import swap
 
 TITLE = "Fine-Grain Perturbation for Privacy Preserving Data Publishing"

@@ -6,11 +6,13 @@ import fine_figures as draw
 import numpy as np
 from fine_data import DISEASES, RHOS, WAYS, Case, Operator, operator
 from fine_runs import posteriors
+from fine_utility import record_utility
+from formulas import finegrain_check
 from scipy.optimize import linprog
 from study import Finding, Study, spread
 
-from privsql.audit.criteria import breach, finegrain_check, gamma_for, value_gammas
-from privsql.publish.finegrain import gammas, optimal_retentions, record_utility
+from privsql.audit.criteria import breach, gamma_for, value_gammas
+from privsql.publish.finegrain import gammas, optimal_retentions
 
 EQUAL = np.full(4, 1 / 4)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from fine_data import WAYS, Array, Case, Operator, operator
+from fine_utility import aggregate_utility, record_utility
 from study import spread
 
 from privsql.audit.criteria import value_gammas
 from privsql.channels import Channel
-from privsql.publish.finegrain import aggregate_utility, record_utility
 from privsql.publish.randomness import Seeded
 from privsql.publish.retention import perturb
 from privsql.publish.units import row_units

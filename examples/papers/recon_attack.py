@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from formulas import exact_tail
 from numpy.typing import NDArray
 from recon_data import SELECTIVITY, Array, Case, Codes
 from recon_runs import DEFAULT, Drawn, Setting, Way, draw
 
-from privsql.audit import exact_tail, group_cap
+from privsql.audit.trials import group_cap
 
 # Frequencies are tried in steps of this.
 STEP = 0.02

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from baselines import laplace
+from formulas import laplace_ratio
 from numpy.typing import NDArray
 from recon_draw import panels
 from study import Finding, Study, spread
 
 import privsql
-from privsql.audit import laplace_ratio
-from privsql.publish.baselines import laplace
 
 Array = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from recon_data import Array, Case, Codes, Pool
 
-from privsql.audit import group_cap
+from privsql.audit.trials import group_cap
 from privsql.channels import Uniform
 from privsql.publish.randomness import Seeded
 from privsql.publish.retention import perturb

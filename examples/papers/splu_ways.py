@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import baselines
 import numpy as np
 from splu_data import Array, Case, Codes, Pool, flat
 
-from privsql.publish import baselines, decoy
+from privsql.publish import decoy
 from udfs.invert import invert, invert_function
 from udfs.kron import Kron
 

@@ -137,31 +137,6 @@ def value_gammas(channel: Channel) -> tuple[Array, Array]:
     return _divided(matrix, low).max(axis=1), _divided(high, matrix).max(axis=1)
 
 
-def finegrain_check(
-    channel: Channel, rhos: Sequence[tuple[float, float]], *, sides: str = "both"
-) -> NDArray[np.bool_]:
-    """Which values keep to their own (rho1_i, rho2_i), shape (m,)  (FINE eq. 3-5).
-
-        up_i <= gamma_i (upward)    and, with sides = "both",    down_i <= gamma_i (downward)
-
-    FINE asks for the upward half alone and claims both; in its own example a prior of 1/7
-    falls to 1/13 < rho1 (reconstruction, 9.5).
-
-    >>> rhos = [(1 / 10, 1 / 7), (1 / 10, 1 / 4), (1 / 9, 19 / 35), (1 / 8, 18 / 25)]
-    >>> paper = FineGrain([0, 1 / 3, 1 / 3, 1 / 3])
-    >>> finegrain_check(paper, rhos, sides="upward"), finegrain_check(paper, rhos)
-    (array([ True,  True,  True,  True]), array([False,  True,  True,  True]))
-    """
-    if len(rhos) != channel.size:
-        raise ChannelError(f"{len(rhos)} pairs of rho do not fit {channel.size} values")
-    if sides not in ("both", "upward"):
-        raise ChannelError("sides is both or upward")
-    allowed = np.array([gamma_for(*rho) for rho in rhos]) * (1 + ROUNDING)
-    up, down = value_gammas(channel)
-    kept: NDArray[np.bool_] = (up <= allowed) & ((down <= allowed) | (sides == "upward"))
-    return kept
-
-
 def s_limit(retention: float, rho1: float, rho2: float) -> float:
     """No (s, rho1, rho2) breach of one column below this s  (OLAP thm 4).
 
@@ -249,42 +224,6 @@ def reconstructible_rows(error: float, delta: float, retention: float) -> float:
     if not 0 < error < 1 or not 0 < delta < 1:
         raise ChannelError("the error and delta must lie between 0 and 1, both excluded")
     return 4 * math.log(2 / delta) / (p * error) ** 2
-
-
-@dataclass(frozen=True)
-class Disclosure:
-    """What two Laplace answers tell of a ratio: bounds of bias and variance (RECON cor. 2)."""
-
-    bias: float
-    variance: float
-    scale_to_count: float
-
-    @property
-    def discloses(self) -> bool:
-        """The paper's rule of thumb, ``b/x <= 1/20``."""
-        return self.scale_to_count <= 1 / 20
-
-    @property
-    def meaningful(self) -> bool:
-        """Whether a Taylor expansion in b/x says anything (reconstruction, 9.12)."""
-        return self.scale_to_count <= 1 / 4
-
-
-def laplace_ratio(scale: float, count: float) -> Disclosure:
-    """How well two noisy answers give a ratio away  (RECON cor. 2, table 2).
-
-        |E[Y/X] - y/x| <= 2 (b/x)^2,    Var[Y/X] <= 4 (b/x)^2
-
-    b is the scale of Laplace noise, x the true count of the group.  It is a Taylor
-    approximation: slightly exceeded already at b/x = 1/20, meaningless near 1.
-
-    >>> laplace_ratio(20, 500)
-    Disclosure(bias=0.0032, variance=0.0064, scale_to_count=0.04)
-    """
-    b, x = checked_number(scale, "the scale"), checked_number(count, "the count")
-    if b < 0 or x <= 0:
-        raise ChannelError("the scale must be at least 0 and the count above 0")
-    return Disclosure(2 * (b / x) ** 2, 4 * (b / x) ** 2, b / x)
 
 
 def _divided(top: Array, bottom: Array) -> Array:

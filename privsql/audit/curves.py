@@ -65,12 +65,7 @@ class Curve:
         return Curve(tuple(points))
 
     def width(self, query: int, retention: float) -> float:
-        """Predicted half-width; infinite where the nearest pilot below had none.
-
-        >>> curve = Curve(tuple(Point(p, (closed_form(p, 0.2, 0.3, 10**4),), 1) for p in GRID))
-        >>> abs(curve.width(0, 0.6) / closed_form(0.6, 0.2, 0.3, 10**4) - 1) < 0.01
-        True
-        """
+        """Predicted half-width; infinite where the nearest pilot below had none."""
         known = [point for point in self.points if math.isfinite(point.widths[query])]
         if not known or retention < min(point.retention for point in known) * 0.999:
             return math.inf
@@ -102,19 +97,6 @@ class Found:
     widths: tuple[float, ...]
     curve: Curve
     lowest: bool  # whether every query is narrow enough at the smallest retention tried
-
-
-def closed_form(retention: float, share: float, mass: float, rows: float) -> float:
-    """95% half-width of a count with one condition, from the variance above.
-
-    ``share = n_1/n``, ``mass = b``.
-
-    >>> round(closed_form(0.5, 0.2, 1 / 3, 4000), 1)
-    97.8
-    """
-    p, b = retention, mass
-    inside = share * (1 - b) * (p + (1 - p) * b) + (1 - share) * b * (1 - (1 - p) * b)
-    return 1.959963984540054 * math.sqrt(rows * (1 - p) * inside) / p
 
 
 def search(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from privsql.audit.drawing import Axis, Line, axis_of, bars, chart
 from privsql.audit.expected import half_width, half_width_conditions
-from privsql.audit.files import write_whole
 from privsql.audit.findings import ColumnAudit
 from privsql.audit.text import small
 from privsql.audit.trials import group_cap
+from privsql.files import written
 
 if TYPE_CHECKING:
     from privsql.audit.report import AuditReport
@@ -38,11 +38,8 @@ figcaption { max-width: 34em; color: #333 } pre { white-space: pre-wrap }
 def write_page(report: AuditReport, path: Path, *, force: bool = False) -> None:
     """Write the page, or leave what is there as it was."""
     text = page(report)
-
-    def write(made: Path) -> None:
-        made.write_text(text, encoding="utf-8")
-
-    write_whole(path, write, force=force)
+    with written(path, force=force) as stream:
+        stream.write(text.encode())
 
 
 def page(report: AuditReport) -> str:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from privsql.audit.files import write_whole
 from privsql.audit.findings import GroupAudit
 from privsql.errors import OperationalError
+from privsql.files import made_whole
 
 if TYPE_CHECKING:
     from privsql.audit.report import AuditReport
@@ -43,8 +43,7 @@ def write_tables(report: AuditReport, path: Path, *, force: bool = False) -> Non
     import duckdb
 
     tables = tables_of(report)
-
-    def write(made: Path) -> None:
+    with made_whole(path, force=force) as made:
         try:
             with duckdb.connect(str(made)) as con:
                 con.execute("CREATE SCHEMA privsql")
@@ -52,8 +51,6 @@ def write_tables(report: AuditReport, path: Path, *, force: bool = False) -> Non
                     con.from_arrow(table).create(f"privsql.{name}")
         except duckdb.Error:
             raise OperationalError(f"the tables could not be written beside {path}") from None
-
-    write_whole(path, write, force=force)
 
 
 def findings_table(report: AuditReport) -> pa.Table:

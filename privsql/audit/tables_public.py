@@ -33,9 +33,9 @@ from privsql.audit.criteria import Array, s_limit_many, s_limit_sets
 from privsql.audit.findings import ColumnAudit, GroupAudit, JointAudit, Thresholds
 from privsql.audit.report import AuditReport
 from privsql.audit.tables import columns_table, findings_table, values_table
-from privsql.audit.trials import cap_of, chances
 from privsql.audit.verdicts import findings
 from privsql.channels import Channel, Uniform
+from privsql.channels.caps import cap_of, chances
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.release.manifest import Manifest, SensitiveColumn
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels import Channel, FineGrain, Replace, Uniform
+from privsql.channels.caps import cap_of
 from privsql.errors import ChannelError
 
 Array = NDArray[np.float64]
@@ -62,63 +63,6 @@ def group_cap(
     return cap_of(frequency, retention, (1 - retention) / size, relative_error, probability)
 
 
-def cap_of(
-    frequency: ArrayLike,
-    kept: ArrayLike,
-    false: ArrayLike,
-    relative_error: float,
-    probability: float,
-) -> Array:
-    """Eq. 10 for a value that is published from itself by ``kept + false``; all broadcast.
-
-    ``s = -2 (f kept + false) ln(delta) / (lambda kept f)^2``.
-    """
-    if not 0 < probability < 1 or not relative_error > 0:
-        raise ChannelError("lambda must be above 0, delta between 0 and 1, both excluded")
-    signal = np.asarray(kept, float) * np.asarray(frequency, float)
-    mean = signal + np.asarray(false, float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        largest = -2 * mean * math.log(probability) / (relative_error * signal) ** 2
-    # From 1 + false/signal on, an estimate cannot be that much too small.
-    capped: Array = np.where((signal > 0) & (relative_error * signal < mean), largest, np.inf)
-    return capped
-
-
-def chances(channel: Channel) -> tuple[Array, Array]:
-    """``(kept, false)`` of each value, shape (m,) each.
-
-        false_i = min over k != i of T[k,y],    kept_i = T[i,y] - false_i
-
-    y is what i is told by: i itself, p and (1-p) q_i for retention channels.  In a matrix it is
-    the y with the largest kept_i (one that turns values round would else seem to tell nothing).
-    Where other values differ in their chance to be published as y (fine-grain, matrices), the
-    smallest chance gives the smallest cap.
-    """
-    m = channel.size
-    if m == 1:
-        return np.zeros(1), np.ones(1)
-    if isinstance(channel, Uniform):
-        # Views of one number: a grid may have more points than memory has room for.
-        kept, false = np.float64(channel.retention), np.float64((1 - channel.retention) / m)
-        return np.broadcast_to(kept, (m,)), np.broadcast_to(false, (m,))
-    if isinstance(channel, Replace):
-        return np.full(m, channel.retention), (1 - channel.retention) * channel.replacing
-    if isinstance(channel, FineGrain):
-        p = channel.retentions
-        second, first = np.sort(p)[-2:]
-        diagonal = p + (1 - p) / m
-        false = (1 - np.where(np.arange(m) == p.argmax(), second, first)) / m
-        return diagonal - false, false
-    matrix = channel.matrix
-    first, second = np.sort(matrix, axis=0)[:2]
-    least = np.where(np.arange(m)[:, None] == matrix.argmin(axis=0), second, first)
-    excess = matrix - least
-    # The diagonal where it is as good as any: it is what the papers look at.
-    told = np.where(excess.diagonal() >= excess.max(axis=1) - EDGE, np.arange(m), excess.argmax(1))
-    at = np.arange(m), told
-    return excess[at], least[at]
-
-
 def two_binomials(channel: Channel) -> bool:
     """Whether a published count is a sum of two binomials: all others have one chance."""
     if isinstance(channel, FineGrain) and np.ptp(channel.retentions) == 0:
@@ -126,27 +70,20 @@ def two_binomials(channel: Channel) -> bool:
     return isinstance(channel, (Uniform, Replace)) or channel.size == 2
 
 
-def chernoff_tails(
-    rows: float, frequency: float, retention: float, size: int, relative_error: float
+def chernoff_of(
+    rows: float, frequency: float, kept: float, false: float, relative_error: float
 ) -> Tails:
     """The paper's bounds of both tails  (RECON cor. 3).
 
         upper < U = exp(-w^2 mu / (2 + w)),    lower < L = exp(-w^2 mu / 2)  for w <= 1
-        mu = n (f p + (1-p)/m),    w = lambda n p f / mu
+        mu = n (f kept + false),    w = lambda n kept f / mu
 
     For w > 1 a count would have to be below zero: the lower tail is 0.
 
-    >>> tails = chernoff_tails(214.04, 0.5, 0.5, 2, 0.3)
+    >>> tails = chernoff_of(214.04, 0.5, 0.5, 0.25, 0.3)
     >>> round(tails.lower, 3), round(tails.upper, 3)
     (0.3, 0.326)
     """
-    return chernoff_of(rows, frequency, retention, (1 - retention) / size, relative_error)
-
-
-def chernoff_of(
-    rows: float, frequency: float, kept: float, false: float, relative_error: float
-) -> Tails:
-    """:func:`chernoff_tails` of a value with these chances."""
     mean = rows * (frequency * kept + false)
     if not mean > 0:
         return Tails(0.0, 0.0)
@@ -155,24 +92,11 @@ def chernoff_of(
     return Tails(lower, math.exp(-(w**2) * mean / (2 + w)))
 
 
-def exact_tail(
-    rows: int, frequency: float, retention: float, size: int, relative_error: float
-) -> Tails:
-    """Both tails exactly, for a group of n rows with round(n f) of the value.
-
-        P(O < mu - lambda p x),   P(O > mu + lambda p x),   mu = p x + n (1-p)/m
-        O = Binomial(x, p + (1-p)/m) + Binomial(n-x, (1-p)/m)
-
-    >>> tails = exact_tail(214, 0.5, 0.5, 2, 0.3)
-    >>> round(tails.lower, 4), round(tails.upper, 4), round(tails.within, 3)
-    (0.0045, 0.0045, 0.991)
-    """
-    count = round(rows * frequency)
-    return exact_of(rows, count, retention, (1 - retention) / size, relative_error)
-
-
 def exact_of(rows: int, count: int, kept: float, false: float, relative_error: float) -> Tails:
-    """:func:`exact_tail` of a value with these chances that ``count`` of the rows hold.
+    """Both tails exactly, for a value that x = ``count`` of the n rows hold.
+
+        P(O < mu - lambda kept x),   P(O > mu + lambda kept x),   mu = kept x + n false
+        O = Binomial(x, kept + false) + Binomial(n-x, false)
 
     ``P(A + B <= t) = sum_a P(A = a) P(B <= t - a)``, over the smaller of the two binomials and
     ten standard deviations around its mean.  What is left out is below 1e-19, so a tail far below

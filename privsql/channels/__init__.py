@@ -3,8 +3,8 @@
 domain    which values the column can hold (``categorical``, ``grid``), and the mass of
 a predicate on them (``intervals``)
 channel   how they were perturbed: T, its inverse, gamma (``mechanisms``, ``matrices``)
+caps      the largest private group of one channel (RECON eq. 10)
 cells     which of them a query tells apart, and what of that a channel lumps exactly
-logic     SQL's three truth values
 """
 
 from privsql.channels.categorical import Categorical

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -110,50 +110,6 @@ class Decoy(Matrix):
             raise ChannelError("a decoy group cannot hold more distinct values than there are")
         if np.abs(np.diagonal(self._matrix) - 1 / self.group_size).max() > SUM_TOLERANCE:
             raise ChannelError("each value of a decoy column is published with chance 1/c")
-
-    @classmethod
-    def from_totals(cls, totals: Sequence[float] | Array, group_size: int) -> Decoy:
-        """Channel of a partition that mixes values in proportion to what there is of them.
-
-            T[i, j] = (c-1)/c * u_j / (U - u_i)   for i != j,    U = sum u,
-            u_i (U - u_i) = f_i (c-1):
-
-        pairs of rows that share a group form a symmetric table without a diagonal, as near
-        to independence as its margins ``f_i (c-1)`` allow.  Hence ``f T = f``: the expected
-        published count of each value is its count.  (SPLU eq. 6-9 miss that; reconstruction, 9.7)
-
-        >>> Decoy.from_totals([100, 100, 100, 100], 2).matrix[0].round(4)
-        array([0.5   , 0.1667, 0.1667, 0.1667])
-        """
-        c = _checked_group_size(group_size)
-        try:
-            f = np.array(totals, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ChannelError("totals must hold one number for each value") from None
-        if f.ndim != 1 or not np.isfinite(f).all() or (f < 0).any() or not f.sum() > 0:
-            raise ChannelError("totals must be counts, at least one of them above zero")
-        share = float(f.max() / f.sum())
-        if share > 0.9 / c:
-            raise ChannelError(
-                f"the most frequent value has a share of {share:.2f}; decoy groups of {c}"
-                f" need every share to be at most {0.9 / c:.2f}",
-                hint="choose smaller groups, or merge or drop the frequent value",
-            )
-        wanted = f / f.sum() * (c - 1)
-        u = np.sqrt(wanted)
-        # Fixed point of a symmetric scaling; the square root damps its oscillation.
-        for _ in range(10_000):
-            scaled = np.sqrt(u * wanted / (u.sum() - u))
-            moved = np.abs(scaled - u).max()
-            u = scaled
-            if moved <= 1e-15 * u.max():
-                break
-        matrix = (c - 1) / c * u / (u.sum() - u)[:, None]
-        np.fill_diagonal(matrix, 0)
-        # Off the fixed point by rounding only: make rows sum to one exactly.
-        matrix *= ((c - 1) / c / matrix.sum(axis=1))[:, None]
-        np.fill_diagonal(matrix, 1 / c)
-        return cls(c, matrix)
 
     def to_dict(self) -> dict[str, Any]:
         """Mechanism, group size and matrix."""

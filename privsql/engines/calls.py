@@ -33,7 +33,13 @@ from privsql.engines.breaks import Break, Broken
 from privsql.engines.problems import CanceledError, translated
 from privsql.engines.watch import Watch, current
 from privsql.engines.workers import Worker, take
-from privsql.errors import Error, InterfaceError, OperationalError, ProgrammingError
+from privsql.errors import (
+    Error,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    interruptible,
+)
 
 T = TypeVar("T")
 Cursor = duckdb.DuckDBPyConnection
@@ -207,17 +213,14 @@ class Calls:
                     "statements that took too long are still being ended",
                     hint="ask again in a moment",
                 )
-            try:
-                cursor = self._connection.cursor()
-                # A cursor takes over the database, but not the search path.
-                for statement in self._prepare:
-                    cursor.execute(statement)
-            except duckdb.Error as problem:
-                raise translated(problem) from None
-            except RuntimeError as problem:
-                if str(problem) != "Query interrupted":  # Ctrl-C, where DuckDB saw it first
-                    raise
-                raise KeyboardInterrupt from None
+            with interruptible():
+                try:
+                    cursor = self._connection.cursor()
+                    # A cursor takes over the database, but not the search path.
+                    for statement in self._prepare:
+                        cursor.execute(statement)
+                except duckdb.Error as problem:
+                    raise translated(problem) from None
             call = _Call(cursor, work)
             self._under_way.add(call)  # type: ignore[arg-type]
         return call

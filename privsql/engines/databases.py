@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +10,9 @@ import duckdb
 import pyarrow as pa
 
 from privsql.engines.calls import Cursor
+from privsql.engines.recent import Recent
 from privsql.errors import ProgrammingError, TooLargeError
+from privsql.release.names import quoted
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -26,7 +26,7 @@ def _checked(
     cursor: Cursor, sql: str, parameters: Parameters
 ) -> tuple[duckdb.Statement, dict[str, object] | list[object]]:
     """One SELECT and as many values as it takes."""
-    statement = _PARSED.get(cursor, sql)
+    statement = parsed(cursor, sql)
     wanted, given = len(statement.named_parameters), len(parameters)
     if wanted != given:
         raise ProgrammingError(f"the statement takes {wanted} parameters; {given} were given")
@@ -34,36 +34,23 @@ def _checked(
     return statement, values
 
 
-class _Parsed:
-    """Statements that were read before; DuckDB takes milliseconds to read a long one.
+# Statements that were read before, and characters of the longest of them: DuckDB takes milliseconds
+# to read a long one.  What is kept is its tree, bound to no database.
+_PARSED: Recent[str, duckdb.Statement] = Recent(512)
+LONGEST = 100_000
 
-    What is kept is its tree, bound to no database.
-    """
 
-    def __init__(self, most: int = 512, longest: int = 100_000) -> None:
-        self._known: OrderedDict[str, duckdb.Statement] = OrderedDict()
-        self._most, self._longest = most, longest
-        self._lock = threading.Lock()
-
-    def get(self, cursor: Cursor, sql: str) -> duckdb.Statement:
-        """The one SELECT that a text is."""
-        with self._lock:
-            found = self._known.get(sql)
-            if found is not None:
-                self._known.move_to_end(sql)
-                return found
+def parsed(cursor: Cursor, sql: str) -> duckdb.Statement:
+    """The one SELECT that a text is."""
+    found = _PARSED.get(sql)
+    if found is None:
         statements = cursor.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise ProgrammingError("only one SELECT at a time can be run here")
-        if len(sql) <= self._longest:
-            with self._lock:
-                self._known[sql] = statements[0]
-                if len(self._known) > self._most:
-                    self._known.popitem(last=False)
-        return statements[0]
-
-
-_PARSED = _Parsed()
+        found = statements[0]
+        if len(sql) <= LONGEST:
+            _PARSED.put(sql, found)
+    return found
 
 
 def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBPyRelation:
@@ -105,7 +92,7 @@ def fetched(
         else:
             # On its own it is one whole SELECT, so no parenthesis in it closes ours.
             cut = f"SELECT * FROM (\n{sql}\n) LIMIT {most.rows + 1}"  # noqa: S608
-            cursor.execute(_PARSED.get(cursor, cut), values)
+            cursor.execute(parsed(cursor, cut), values)
         table = cursor.to_arrow_table()
         if table is None:
             raise ProgrammingError("the statement has no rows to give")
@@ -118,11 +105,6 @@ def fetched(
         return table
 
     return work
-
-
-def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def connected(

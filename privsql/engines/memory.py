@@ -17,6 +17,7 @@ import pyarrow as pa
 from privsql.engines import databases
 from privsql.engines.calls import Calls, Cursor, checked_timeout
 from privsql.engines.databases import Parameters
+from privsql.release.names import quoted
 from udfs.register import register
 
 MEMORY_LIMIT = "2GB"
@@ -57,7 +58,7 @@ class Memory:
 
         def work(cursor: Cursor) -> None:
             for name in names:
-                cursor.execute(f"DROP TABLE IF EXISTS memory.main.{databases.quoted(name)}")
+                cursor.execute(f"DROP TABLE IF EXISTS memory.main.{quoted(name)}")
 
         self._calls.run(work, tidying=True)
 

@@ -16,8 +16,9 @@ from privsql.audit.sums import (
     large_sum_utility_exact,
     small_sum_privacy,
 )
-from privsql.audit.trials import cap_of, chances, exact_of
+from privsql.audit.trials import exact_of
 from privsql.channels import Channel, Uniform
+from privsql.channels.caps import cap_of, chances
 from privsql.channels.channel import checked_size
 from privsql.fronts.advising_text import Advice, entry
 from privsql.release.columns import EPSILON_LIMIT

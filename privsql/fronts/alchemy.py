@@ -265,12 +265,10 @@ def _settings(query: Mapping[str, str | tuple[str, ...]]) -> dict[str, object]:
             wanted = "a number" if short == "confidence_level" else "true or false"
             raise exc.ArgumentError(f"the option {name!r} is {wanted}") from None
     # A wrong one is found here, where the URL is at hand, and not at the first query.
-    checked = Settings()
-    for short, value in found.items():
-        try:
-            checked = checked.with_option(short, value)
-        except ProgrammingError as problem:
-            raise exc.ArgumentError(str(problem)) from None
+    try:
+        Settings().with_options(found)
+    except ProgrammingError as problem:
+        raise exc.ArgumentError(str(problem)) from None
     return found
 
 

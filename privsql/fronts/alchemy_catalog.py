@@ -12,6 +12,7 @@ from privsql.fronts.alchemy_sql import type_of
 from privsql.fronts.pgwire.catalog_rows import comment_of, comment_on
 from privsql.fronts.session import Session
 from privsql.release.manifest import PublicColumn, SensitiveColumn
+from privsql.release.names import quoted
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ def tables(connection: Any) -> dict[str, Table]:
     own = [_column(each.name, each.type, comment_of(each)) for each in columns]
     found = {manifest.table: Table(own, comment_on(manifest))}
     for name, listed in opened.catalog.tables.items():
-        wanted = ", ".join(_quoted(column) for column, _ in listed)
-        kinds = opened.describe(f"SELECT {wanted} FROM {_quoted(name)}")  # noqa: S608
+        wanted = ", ".join(quoted(column) for column, _ in listed)
+        kinds = opened.describe(f"SELECT {wanted} FROM {quoted(name)}")  # noqa: S608
         beside = [_column(each.name, each.type, None) for each in kinds]
         found[name] = Table(beside, "a public table of this connection")
     return found
@@ -55,7 +56,3 @@ def _column(name: str, kind: str, comment: str | None) -> ReflectedColumn:
         "autoincrement": False,
         "comment": comment,
     }
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -47,20 +47,20 @@ def audit(
       privsql audit clinic.duckdb --raw patients.parquet --html audit.html --tables audit.duckdb
       privsql audit clinic.duckdb --json -o audit.json
     """
-    from privsql.audit.files import check_target, write_whole
     from privsql.audit.job import audit as run
     from privsql.errors import ProgrammingError
+    from privsql.files import check_target, written
 
-    written = [path for path in (html, tables, output) if path is not None]
-    places = [path.absolute() for path in written]
+    wanted = [path for path in (html, tables, output) if path is not None]
+    places = [path.absolute() for path in wanted]
     if len(set(places)) < len(places):
         raise ProgrammingError(
             "two of the files to write have one name", hint="name different ones"
         )
-    for path in written:
+    for path in wanted:
         check_target(path, force=force)
     for used in [release, *([Path(raw.partition("::")[0])] if raw else [])]:
-        if any(path.exists() and used.exists() and path.samefile(used) for path in written):
+        if any(path.exists() and used.exists() and path.samefile(used) for path in wanted):
             raise ProgrammingError(
                 f"{used} is what is audited and would be destroyed", hint="name another file"
             )
@@ -76,10 +76,7 @@ def audit(
     if output is None:
         click.echo(text)
     else:
-        write_whole(output, lambda made: _write(made, text), force=force)
-    for path in written:
+        with written(output, force=force) as stream:
+            stream.write(f"{text}\n".encode())
+    for path in wanted:
         click.echo(f"wrote {path}", err=True)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text + "\n", encoding="utf-8")

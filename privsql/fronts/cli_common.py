@@ -19,7 +19,8 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from privsql.errors import Error, OperationalError
+from privsql.errors import Error, OperationalError, interruptible
+from privsql.fronts.settings import ESTIMATORS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +48,41 @@ def output_option(about: str, *, required: bool = False) -> Callable[[Any], Any]
 
 
 force_option = click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one, in the order of the help."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+# Of every command that asks: what SET changes.
+setting_options = together(
+    click.option(
+        "--estimator",
+        type=click.Choice(ESTIMATORS),
+        show_default="auto",
+        help="How counts are reconstructed.",
+    ),
+    click.option(
+        "--confidence-level",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        metavar="LEVEL",
+        show_default="0.95",
+        help="How often an interval holds the truth.",
+    ),
+    click.option(
+        "--simultaneous",
+        is_flag=True,
+        default=None,
+        help="Intervals that hold for all cells of an answer together.",
+    ),
+)
 
 
 class Lazy(MutableMapping[str, click.Command]):
@@ -97,14 +133,11 @@ class Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         """Run a command; an error of the user's is a message, never a traceback."""
         try:
-            return super().invoke(context)
+            with interruptible():
+                return super().invoke(context)
         except Error as problem:
             fail(str(problem))
         except KeyboardInterrupt:
-            fail(INTERRUPTED)
-        except RuntimeError as problem:
-            if str(problem) != "Query interrupted":  # Ctrl-C, where DuckDB was first to see it
-                raise
             fail(INTERRUPTED)
         except OSError as problem:
             if problem.errno == errno.EPIPE:  # `| head` has seen enough; click ends silently

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from privsql.files import check_target, written
 from privsql.fronts.cli_common import PATH, Shown, fail, force_option, output_option
-from privsql.fronts.cli_output import check_target, written
 
 
 @click.command()
@@ -59,7 +59,7 @@ def init(source: str, output: Path | None, force: bool) -> None:
     if output is None:
         click.echo(starter(source), nl=False)
         return
-    check_target(output, force=force, sources=(Path(source),))
+    check_target(output, force=force, sources=(Path(source),), device=True)
     text = starter(source, output.parent)
     with written(output, force=force) as stream:
         stream.write(text.encode())
@@ -97,7 +97,8 @@ def perturb(spec: Path, rows: Path, output: Path | None, force: bool, accept_los
 
     source = None if rows == Path("-") else rows
     if output is not None:  # raw rows may exist nowhere else
-        check_target(output, force=force, sources=(spec, *([source] if source else [])))
+        sources = (spec, *([source] if source else []))
+        check_target(output, force=force, sources=sources, device=True)
     try:
         count, notes = run(spec, source, output, accept_loss=accept_loss)
     except KeyboardInterrupt:

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privsql.errors import ProgrammingError
+from privsql.files import check_target
 from privsql.fronts import cli_formats, cli_output, cli_sql
-from privsql.fronts.cli_common import PATH, force_option, output_option
-from privsql.fronts.settings import ESTIMATORS
+from privsql.fronts.cli_common import (
+    PATH,
+    force_option,
+    output_option,
+    setting_options,
+    together,
+)
 
 if TYPE_CHECKING:
     from privsql.answer.outcome import Outcome
@@ -34,31 +40,13 @@ class Asking(click.Command):
 
 def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
     """What both commands take, in the order of their help."""
-    options = [
+    return together(
         click.argument("release", type=PATH),
         click.argument("sql", required=False),
         click.option(
             "-f", "--file", type=PATH, metavar="FILE", help="Read SQL from a file; - is stdin."
         ),
-        click.option(
-            "--estimator",
-            type=click.Choice(ESTIMATORS),
-            show_default="auto",
-            help="How counts are reconstructed.",
-        ),
-        click.option(
-            "--confidence-level",
-            type=click.FloatRange(0, 1, min_open=True, max_open=True),
-            metavar="LEVEL",
-            show_default="0.95",
-            help="How often an interval holds the truth.",
-        ),
-        click.option(
-            "--simultaneous",
-            is_flag=True,
-            default=None,
-            help="Intervals that hold for all cells of an answer together.",
-        ),
+        setting_options,
         click.option(
             "--format",
             "form",
@@ -68,14 +56,7 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
         ),
         output_option("Write to a file, whole or not at all; - is stdout."),
         force_option,
-    ]
-
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    )
 
 
 @click.command(cls=Asking)
@@ -166,7 +147,7 @@ def _run(
     text = cli_sql.given(sql, file)
     if output is not None:
         sources = (release,) if file is None else (release, file)
-        cli_output.check_target(output, force=given["force"], sources=sources)
+        check_target(output, force=given["force"], sources=sources, device=True)
     parts = cli_sql.split(text)
     _check_number(parts, form)
     settings = {name: given[name] for name in _SETTINGS if given.get(name) is not None}

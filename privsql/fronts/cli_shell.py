@@ -8,31 +8,12 @@ from typing import Any
 
 import click
 
-from privsql.fronts.cli_common import PATH
-from privsql.fronts.settings import ESTIMATORS
+from privsql.fronts.cli_common import PATH, setting_options
 
 
 @click.command()
 @click.argument("release", type=PATH)
-@click.option(
-    "--estimator",
-    type=click.Choice(ESTIMATORS),
-    show_default="auto",
-    help="How counts are reconstructed.",
-)
-@click.option(
-    "--confidence-level",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    metavar="LEVEL",
-    show_default="0.95",
-    help="How often an interval holds the truth.",
-)
-@click.option(
-    "--simultaneous",
-    is_flag=True,
-    default=None,
-    help="Intervals that hold for all cells of an answer together.",
-)
+@setting_options
 @click.option(
     "--error-bars",
     is_flag=True,

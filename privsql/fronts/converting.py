@@ -26,10 +26,11 @@ from typing import Any
 import duckdb
 
 from privsql.errors import InternalError, NotSupportedError, OperationalError
+from privsql.files import commit
 from privsql.fronts.pgwire import users
 from privsql.policy import history
 from privsql.publish import keys, ledger
-from privsql.publish.staging import commit, staging
+from privsql.publish.staging import staging
 from privsql.release import manifest
 from privsql.release.formats import check_format
 from privsql.release.names import quoted

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from privsql.engines import Embedded, Memory
+from privsql.engines.recent import Recent
 from privsql.fronts.planning import Planned
 from privsql.fronts.settings import Settings
 from privsql.sql.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
@@ -29,7 +30,7 @@ class Loading:
     def __init__(self, engine: Embedded, memory: Memory) -> None:
         self._engine = engine
         self._memory = memory
-        self._plans: dict[Key, Planned] = {}
+        self._plans: Recent[Key, Planned] = Recent(REMEMBERED)
         self._standing: set[str] = set()  # prefixes of plans whose tables stay in memory
 
     def known(self, key: Key | None) -> Planned | None:
@@ -37,10 +38,9 @@ class Loading:
         return None if key is None else self._plans.get(key)
 
     def remember(self, key: Key, planned: Planned) -> None:
-        """Keep a plan; the one that was kept first goes when there are too many."""
-        self._plans[key] = planned
-        if len(self._plans) > REMEMBERED:
-            old = self._plans.pop(next(iter(self._plans)))
+        """Keep a plan; the one that was used longest ago goes when there are too many."""
+        old = self._plans.put(key, planned)
+        if old is not None:
             for plan in old.plans:
                 if plan.prefix in self._standing:
                     self._standing.remove(plan.prefix)

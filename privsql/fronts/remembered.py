@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from privsql.answer.outcome import Outcome
+from privsql.engines.recent import Recent
 from privsql.fronts.settings import Settings
 
 # Answers that are kept, bytes of each, and characters of a statement.
@@ -21,7 +22,7 @@ class Remembered:
     """Small answers by their question, of one user."""
 
     def __init__(self) -> None:
-        self._answers: dict[Hashable, tuple[Outcome, tuple[str, ...]]] = {}
+        self._answers: Recent[Hashable, tuple[Outcome, tuple[str, ...]]] = Recent(MOST)
 
     def get(self, key: Hashable | None) -> tuple[Outcome, tuple[str, ...]] | None:
         """An answer and the digests of the groups behind it."""
@@ -31,9 +32,7 @@ class Remembered:
         """Keep an answer, if it is one and small."""
         if key is None or outcome.kind != "rows" or outcome.table.nbytes > SMALL:
             return
-        self._answers[key] = outcome, tuple(groups)
-        if len(self._answers) > MOST:
-            self._answers.pop(next(iter(self._answers)))
+        self._answers.put(key, (outcome, tuple(groups)))
 
 
 def key_of(

@@ -95,9 +95,7 @@ class Session:
         self._mirror = Memory(memory_limit=self.limits.memory)
         self._lock = threading.RLock()
         self._closed = False
-        self.settings = Settings()
-        for name, value in settings.items():
-            self.settings = self.settings.with_option(name, value)
+        self.settings = Settings().with_options(settings)
         for name, table in self._tables.items():
             self._memory.load(name, table)
             self._mirror.load(name, table.slice(0, 0))
@@ -246,9 +244,7 @@ class Session:
         with self._lock, self._watched() as watch:
             self._check_open()
             statement = watch.breakable(lambda: self._one(sql))
-            settings = self.settings
-            for name, value in {**statement.options, **options}.items():
-                settings = settings.with_option(name, value)
+            settings = self.settings.with_options({**statement.options, **options})
             if statement.kind == "explain":
                 kinds = {
                     "block": "BIGINT",
@@ -300,9 +296,7 @@ class Session:
         with self._watched() as watch:
             self._check_open()
             statement = watch.breakable(lambda: self._one(sql))
-            settings = self.settings
-            for name, value in {**statement.options, **options}.items():
-                settings = settings.with_option(name, value)
+            settings = self.settings.with_options({**statement.options, **options})
             if statement.kind in ("set", "reset", "show"):
                 return self._setting(statement)
             if statement.kind == "explain":
@@ -491,9 +485,7 @@ class Session:
         with self._lock, self._watched() as watch:
             self._check_open()
             statement = watch.breakable(lambda: self._one(sql))
-            settings = self.settings
-            for name, value in {**statement.options, **options}.items():
-                settings = settings.with_option(name, value)
+            settings = self.settings.with_options({**statement.options, **options})
             plan = watch.breakable(lambda: self._plan_of(statement, parameters, settings))
             return plan.text()
 

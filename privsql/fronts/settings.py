@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from privsql.errors import ProgrammingError
@@ -17,6 +18,13 @@ class Settings:
     confidence_level: float = 0.95
     error_bars: bool = False
     simultaneous: bool = False
+
+    def with_options(self, options: Mapping[str, object]) -> Settings:
+        """Change several settings, or say what is wrong with the first that cannot be."""
+        found = self
+        for name, value in options.items():
+            found = found.with_option(name, value)
+        return found
 
     def with_option(self, name: str, value: object) -> Settings:
         """Change one setting, or say what is wrong with it."""
@@ -37,9 +45,7 @@ class Settings:
         if short in ("error_bars", "simultaneous"):
             if not isinstance(value, bool):
                 raise ProgrammingError(f"privsql.{short} is true or false")
-            if short == "error_bars":
-                return replace(self, error_bars=value)
-            return replace(self, simultaneous=value)
+            return replace(self, **{short: value})  # type: ignore[arg-type]
         raise ProgrammingError(
             f"there is no setting {_shown(name)}",
             hint="there are privsql.estimator, .confidence_level, .error_bars and .simultaneous",

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from privsql.errors import ProgrammingError
-from privsql.learn.classifier import Classifier, Columns, Floats, checked, chosen
-from privsql.learn.counts import Counts, opened
+from privsql.learn.classifier import Classifier, Columns, Floats, checked
+from privsql.learn.counts import Counts
 from privsql.learn.features import Feature
 
 ESTIMATORS = ("inversion", "iterative")
@@ -67,41 +67,24 @@ class NaiveBayes(Classifier):
     class_log_prior_: Floats
     likelihoods_: tuple[Likelihood, ...]
 
-    def fit(
-        self,
-        source: object,
-        target: str,
-        features: Sequence[str] | None = None,
-        table: str | None = None,
-    ) -> Self:
-        """Learn ``target`` from a release: its path, a connection or a session.
-
-        ``features`` are all other columns unless they are named; ``table`` is the release's.
-        """
+    def _checked(self) -> dict[str, Any]:
         checked("alpha", self.alpha, 1e-9, np.inf)
         checked("cuts", self.cuts, 2, 256, whole=True)
         if self.estimator not in ESTIMATORS:
             raise ProgrammingError(
                 "the estimator is not one that is known", hint=f"choose {' or '.join(ESTIMATORS)}"
             )
-        with opened(source) as session:
-            counts = Counts(session, target, table, estimator=self.estimator)
-            names = chosen(counts, (name for name, _ in session.catalog.columns), features)
-            known = [counts.feature(name, self.cuts) for name in names]
-            prior = counts.of(()).counts[:, 0]
-            if np.isnan(prior).any():
-                raise ProgrammingError(
-                    "the release does not tell how many rows each class has",
-                    hint="learn from a larger release",
-                )
-            likelihoods = tuple(self._likelihood(counts, feature) for feature in known)
+        return {"estimator": self.estimator}
+
+    def _learn(self, counts: Counts, features: Sequence[Feature]) -> None:
+        prior = counts.of(()).counts[:, 0]
+        if np.isnan(prior).any():
+            raise ProgrammingError(
+                "the release does not tell how many rows each class has",
+                hint="learn from a larger release",
+            )
+        self.likelihoods_ = tuple(self._likelihood(counts, feature) for feature in features)
         self.class_log_prior_ = _log(prior, self.alpha)
-        self.likelihoods_ = likelihoods
-        self.classes_ = np.array(counts.classes, dtype=object)
-        self.feature_names_in_ = np.array(names, dtype=object)
-        self.target_ = counts.target
-        self.n_queries_ = counts.asked
-        return self
 
     def _likelihood(self, counts: Counts, feature: Feature) -> Likelihood:
         tally = counts.by(feature, ())

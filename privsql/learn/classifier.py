@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.errors import ProgrammingError
-from privsql.learn.counts import Counts
+from privsql.learn.counts import Counts, opened
+from privsql.learn.features import Feature
 
 Floats = NDArray[np.float64]
 Objects = NDArray[np.object_]
@@ -57,6 +58,40 @@ class Classifier(ABC):
         """As it is written."""
         given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         return f"{type(self).__name__}({given})"
+
+    # -- learning ------------------------------------------------------------------------
+
+    cuts: int
+
+    def fit(
+        self,
+        source: object,
+        target: str,
+        features: Sequence[str] | None = None,
+        table: str | None = None,
+    ) -> Self:
+        """Learn ``target`` from a release: its path, a connection or a session.
+
+        ``features`` are all other columns unless they are named; ``table`` is the release's.
+        """
+        options = self._checked()
+        with opened(source) as session:
+            counts = Counts(session, target, table, **options)
+            names = chosen(counts, (name for name, _ in session.catalog.columns), features)
+            self._learn(counts, [counts.feature(name, self.cuts) for name in names])
+        self.classes_ = np.array(counts.classes, dtype=object)
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.target_ = counts.target
+        self.n_queries_ = counts.asked
+        return self
+
+    @abstractmethod
+    def _checked(self) -> dict[str, Any]:
+        """Refuse parameters that cannot be used; return the options of ``Counts``."""
+
+    @abstractmethod
+    def _learn(self, counts: Counts, features: Sequence[Feature]) -> None:
+        """Learn from the counts of these features; nothing changes where that fails."""
 
     # -- predictions ---------------------------------------------------------------------
 

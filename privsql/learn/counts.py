@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from privsql.errors import DatabaseError, NotSupportedError, ProgrammingError, TooLargeError
 from privsql.fronts.session import Session
-from privsql.learn.features import Condition, Feature, quoted
+from privsql.learn.features import Condition, Feature
+from privsql.release.names import quoted
 
 Floats = NDArray[np.float64]
 

@@ -16,17 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.errors import DataError
+from privsql.release.names import quoted
 
 Mask = NDArray[np.bool_]
-
-
-def quoted(name: str) -> str:
-    """A name as SQL reads it.
-
-    >>> quoted('a "b".c')
-    '"a ""b"".c"'
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 def missing(value: object) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from privsql.errors import ProgrammingError, TooLargeError
-from privsql.learn.classifier import Classifier, Columns, Floats, checked, chosen
-from privsql.learn.counts import Counts, opened
+from privsql.learn.classifier import Classifier, Columns, Floats, checked
+from privsql.learn.counts import Counts
 from privsql.learn.features import Condition, Feature
 from privsql.learn.node import Node, Split, text_of
 from privsql.learn.splits import (
@@ -72,31 +72,7 @@ class DecisionTreeClassifier(Classifier):
         self.confidence = confidence
         self.cuts = cuts
 
-    def fit(
-        self,
-        source: object,
-        target: str,
-        features: Sequence[str] | None = None,
-        table: str | None = None,
-    ) -> Self:
-        """Learn ``target`` from a release: its path, a connection or a session.
-
-        ``features`` are all other columns unless they are named; ``table`` is the release's.
-        """
-        self._check()
-        with opened(source) as session:
-            counts = Counts(session, target, table, self.confidence)
-            names = chosen(counts, (name for name, _ in session.catalog.columns), features)
-            known = [counts.feature(name, self.cuts) for name in names]
-            tree = self._grow(counts, known, (), self._root(counts), 0)
-        self.tree_ = tree
-        self.classes_ = np.array(counts.classes, dtype=object)
-        self.feature_names_in_ = np.array(names, dtype=object)
-        self.target_ = counts.target
-        self.n_queries_ = counts.asked
-        return self
-
-    def _check(self) -> None:
+    def _checked(self) -> dict[str, Any]:
         if self.criterion not in CRITERIA:
             raise ProgrammingError(
                 "the criterion is not one that is known", hint=f"choose {' or '.join(CRITERIA)}"
@@ -105,6 +81,10 @@ class DecisionTreeClassifier(Classifier):
         checked("min_rows", self.min_rows, 1, np.inf)
         checked("confidence", self.confidence, 0.5, 1 - 1e-9)
         checked("cuts", self.cuts, 2, 256, whole=True)
+        return {"level": self.confidence}
+
+    def _learn(self, counts: Counts, features: Sequence[Feature]) -> None:
+        self.tree_ = self._grow(counts, features, (), self._root(counts), 0)
 
     # -- growing -------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ import numpy as np
 from scipy import sparse
 
 from privsql.errors import OperationalError
+from privsql.files import sync
 from privsql.policy.basis import TOGETHER
 from privsql.policy.leverage import LIMIT, Admission, Atoms, Cells, Leverage
 from privsql.release.formats import check_format
@@ -247,11 +248,7 @@ def _create(path: Path) -> None:
             os.link(name, path)
         except FileExistsError:
             return  # another process was first
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)
     finally:
         os.unlink(name)
 

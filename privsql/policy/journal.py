@@ -18,7 +18,6 @@ A statement that cannot be logged must not be answered, so what goes wrong here 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +30,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from privsql.errors import DataError, OperationalError
+from privsql.files import lock, sync, unlock
 
 DECISIONS = ("answered", "refused", "failed", "flagged")
 MEGABYTE = 10**6
@@ -153,14 +153,13 @@ class Journal:
         A file of its own, because the log is renamed.  Opened anew each time, or processes
         that come of one another would hold one lock together.
         """
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _lock(lock)
+            _lock(handle)
             yield
         finally:
-            # Closing is not enough where a child was forked meanwhile and has it open too.
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            os.close(lock)
+            unlock(handle)
+            os.close(handle)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -185,11 +184,7 @@ class Journal:
         for i in range(free, 0, -1):
             names[i - 1].replace(names[i])
         if self._sync:
-            folder = os.open(self.path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self.path.absolute().parent)
 
 
 class Reading(Iterator[Entry]):
@@ -241,7 +236,7 @@ def _lock(file: int) -> None:
     until = time.monotonic() + PATIENCE
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
             return
         except BlockingIOError:
             if time.monotonic() > until:

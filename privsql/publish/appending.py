@@ -18,7 +18,8 @@ import duckdb
 import pyarrow as pa
 from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
-from privsql.errors import DataError, IntegrityError, NotSupportedError, OperationalError
+from privsql.errors import DataError, IntegrityError, NotSupportedError
+from privsql.files import commit
 from privsql.publish.batches import codes_in, read_batch
 from privsql.publish.database import working
 from privsql.publish.fitting import insert_fitted
@@ -26,7 +27,7 @@ from privsql.publish.grouping import marked
 from privsql.publish.report import Notes
 from privsql.publish.resolve import WHOLE
 from privsql.publish.rounded import Rounding
-from privsql.publish.staging import commit, staging
+from privsql.publish.staging import staging
 from privsql.release.manifest import Manifest
 from privsql.release.names import (
     GROUP,
@@ -65,15 +66,9 @@ def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -
         batches = tuple(sorted((*manifest.batches, given.digest)))
         manifest = replace(manifest, batches=batches, identity="")
         made = folder / "release.duckdb"
-        try:
-            with closing(working(made, folder)) as con:
-                attach(con, target, "ATTACH $path AS old (READ_ONLY, TYPE duckdb)")
-                count = _rebuild(con, manifest, _checked(given.rows, manifest, rounding))
-        except (duckdb.IOException, duckdb.OutOfMemoryException):
-            raise OperationalError(
-                f"the release could not be written beside {target}",
-                hint="is the disk full? nothing was changed",
-            ) from None
+        with closing(working(made, folder)) as con:
+            attach(con, target, "ATTACH $path AS old (READ_ONLY, TYPE duckdb)")
+            count = _rebuild(con, manifest, _checked(given.rows, manifest, rounding))
         open_release(made)  # what cannot be opened must not replace what can
         commit(made, target)
     if notes is not None:

@@ -44,28 +44,6 @@ WIDTH = 256
 ROUNDING = 1e-9
 
 
-def chi_square(left: ArrayLike, right: ArrayLike) -> float:
-    """Distance of two binned distributions with unequal numbers of rows (RECON eq. 4).
-
-        chi2 = sum_j (sqrt(n'/n) o_j - sqrt(n/n') o'_j)^2 / (o_j + o'_j)
-
-    Pearson's statistic of the 2 x m table.  Bins empty on both sides are left out; without
-    rows on one side nothing can differ, which is 0.
-
-    >>> round(chi_square([10, 20, 0], [20, 10, 0]), 4)
-    6.6667
-    """
-    o, p = as_table([left])[0], as_table([right])[0]
-    if len(o) != len(p):
-        raise DataError(f"{len(o)} bins cannot be compared with {len(p)}")
-    n, total, both = o.sum(), p.sum(), o + p
-    if n == 0 or total == 0:
-        return 0.0
-    used = both > 0
-    apart = np.sqrt(total / n) * o[used] - np.sqrt(n / total) * p[used]
-    return float((apart**2 / both[used]).sum())
-
-
 def linked(
     counts: ArrayLike,
     *,

@@ -148,7 +148,7 @@ def decoy_channel(
     The noise of an entry is about ``T[i,j] / sqrt(groups with both)``.  A value that was not
     published at all gets ``T[i, j] = (c-1)/c f_j/N``, the limit of a rare one.
 
-    Against the closed form ``Decoy.from_totals`` (quasi-independence): proportional groups
+    Against the closed form of quasi-independence: proportional groups
     are within about .001 of it in every entry while shares are moderate, and within .01 when
     one comes near the limit.  T is close to singular there, so that even this is a bias of
     -21% on a frequent value (20 values, c = 5, largest share .17, P going with it), against 2%

@@ -149,30 +149,6 @@ def optimal_retentions(
     return np.maximum(best, bound)
 
 
-def record_utility(frequencies: ArrayLike, retentions: ArrayLike) -> float:
-    """Expected share of rows that keep their value, ``sum_i f_i T[i,i]`` (FINE def. 3).
-
-    >>> record_utility([1, 1, 1, 1], [0, 1 / 3, 1 / 3, 1 / 3])
-    0.4375
-    """
-    shares, p = _shares(frequencies), _numbers(retentions, "retentions")
-    if len(p) != len(shares):
-        raise ChannelError(f"{len(p)} retentions do not fit {len(shares)} frequencies")
-    return float(shares @ (p + (1 - p) / len(p)))
-
-
-def aggregate_utility(frequencies: ArrayLike, estimated: ArrayLike) -> float:
-    """How close estimated frequencies come, ``1 - (1/m) sum_i |f_i - f'_i|`` (FINE def. 2).
-
-    >>> aggregate_utility([0.5, 0.5], [0.75, 0.25])
-    0.75
-    """
-    f, found = _numbers(frequencies, "frequencies"), _numbers(estimated, "estimated frequencies")
-    if len(found) != len(f):
-        raise ChannelError(f"{len(found)} estimates do not fit {len(f)} frequencies")
-    return float(1 - np.abs(f - found).mean())
-
-
 def _common_top(shares: Array, own: Array, falls: Array, reach: Array) -> float:
     """Case A: the smallest t at which S(t) stops rising, within the floor's reach."""
     order = np.argsort(own, kind="stable")

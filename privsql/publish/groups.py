@@ -50,24 +50,6 @@ class Merging:
     fell_back: bool = False
 
 
-def merge_column(
-    tables: Sequence[ArrayLike],
-    *,
-    significance: float = SIGNIFICANCE,
-    df: Freedom = "m-1",
-    minimum: int = 0,
-    pool: bool = True,
-) -> Labels:
-    """Generalised value of each value of one public column: components of the links.
-
-    >>> merge_column([[[50, 50], [90, 10], [52, 48]]])
-    array([0, 1, 0])
-    """
-    return _components(
-        links_of(tables, significance=significance, df=df, minimum=minimum, pool=pool)
-    )
-
-
 def merge(
     columns: Mapping[str, Sequence[ArrayLike]],
     tuples: Sequence[ArrayLike],
@@ -82,7 +64,7 @@ def merge(
 ) -> Merging:
     """Merge the values of every public column, or of none where that would go too far.
 
-    ``columns`` gives each public column its tables, as ``merge_column`` takes them;
+    ``columns`` gives each public column its tables, as ``links_of`` takes them;
     ``tuples`` and ``rows`` are the distinct public tuples, one array of codes for each
     column in the same order, and how many rows have them.  Measures are not passed; NULL
     is one more value.  If no column keeps two values, or one merged group holds over half
@@ -98,7 +80,7 @@ def merge(
             warnings.append(f"values of {column} are not merged: {problem.reason}; {problem.hint}")
             labels.append(np.arange(len(as_table(tables[0])), dtype=np.int64))
             continue
-        labels.append(_components(links))
+        labels.append(components(links))
         shares = as_table(tables[0]).sum(axis=1)
         known = names.get(column) if names is not None else None
         warnings += _chained(column, links, labels[-1], shares, rare, known)
@@ -176,7 +158,7 @@ def _chained(
     """
     scarce = rows < rare * rows.sum()
     # Components of the frequent values alone, and of the rare ones alone.
-    apart = _components(links & (scarce[:, None] == scarce[None, :]))
+    apart = components(links & (scarce[:, None] == scarce[None, :]))
     found = []
     for label in np.unique(labels[scarce & (rows > 0)]):
         members = np.flatnonzero(labels == label)
@@ -202,7 +184,7 @@ def _chained(
     return found
 
 
-def _components(links: Links) -> Labels:
+def components(links: Links) -> Labels:
     """Connected components, numbered in the order of their first members."""
     found = connected_components(csr_matrix(links, dtype=np.int8), directed=False)[1]
     _, first, inverse = np.unique(found, return_index=True, return_inverse=True)

@@ -29,7 +29,8 @@ from duckdb import ColumnExpression, FunctionExpression
 
 from privsql.channels import Channel
 from privsql.channels.domain import MATERIALISE_LIMIT
-from privsql.errors import DataError, OperationalError
+from privsql.errors import DataError
+from privsql.files import commit
 from privsql.publish.checks import check_columns, check_units, spare
 from privsql.publish.cutting import cut_down
 from privsql.publish.database import working
@@ -46,7 +47,7 @@ from privsql.publish.rows import (
     published_channel,
 )
 from privsql.publish.source import Source, open_source
-from privsql.publish.staging import commit, staging
+from privsql.publish.staging import staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, quoted
 from privsql.release.reading import folded
@@ -88,16 +89,10 @@ def publish(
         types = {folded(name): kind for name, kind in raw.columns}
         columns = [resolve(each, types[folded(each.name)], raw, notes) for each in wanted.sensitive]
         made = folder / "release.duckdb"
-        try:
-            with closing(working(made, folder)) as con:
-                manifest, rows, record = _make(
-                    con, wanted, raw, columns, draws, notes, accept_loss, progress or _silent
-                )
-        except (duckdb.IOException, duckdb.OutOfMemoryException):
-            raise OperationalError(
-                f"the release could not be written beside {target}",
-                hint="is the disk full? nothing was changed",
-            ) from None
+        with closing(working(made, folder)) as con:
+            manifest, rows, record = _make(
+                con, wanted, raw, columns, draws, notes, accept_loss, progress or _silent
+            )
         open_release(made)  # what cannot be opened must not replace what can
         # Entered before it is in view: after a crash in between the ledger knows of one
         # publication too many, never of one too few.

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from privsql.errors import OperationalError
-from privsql.publish.ledger import Ledger, sync_folder
+from privsql.files import sync_folder
+from privsql.publish.ledger import Ledger
 from privsql.publish.randomness import KEY_BYTES, Keyed
 from privsql.release.formats import check_format
 

@@ -21,15 +21,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from privsql.errors import IntegrityError, OperationalError, ProgrammingError
+from privsql.files import lock, sync_folder
 from privsql.release.formats import check_format
 
 # Of a line, which says it from the second format on.
@@ -318,7 +318,7 @@ class Ledger:
             except OSError as error:
                 raise self._unusable(error) from None
             try:
-                _lock(descriptor, exclusive, wait)
+                lock(descriptor, shared=not exclusive, wait=wait)
                 if os.path.samestat(os.stat(self.path), os.fstat(descriptor)):
                     return descriptor
             except BlockingIOError:
@@ -356,23 +356,3 @@ class Ledger:
                     ) from None
                 end += len(line) + (not torn)
         return entries, end, end == 0 or content[end - 1 : end] == b"\n"
-
-
-def _lock(descriptor: int, exclusive: bool, wait: bool) -> None:
-    """Lock a file against other publishers; released when it is closed."""
-    if sys.platform == "win32":  # opened files are the only lock there
-        return
-    import fcntl
-
-    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-    fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
-
-
-def sync_folder(path: Path) -> None:
-    """Make a new name in a folder survive a crash, where the system knows how to."""
-    with suppress(OSError):
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from randomgen import ChaCha
 
 from privsql.errors import DataError, NotSupportedError, OperationalError
+from privsql.files import commit
 from privsql.publish.batches import CHUNK, codes_in, rules, write_csv, write_parquet
 from privsql.publish.draws import open_draws, spec_beside
 from privsql.publish.entering import Entry
@@ -38,7 +39,7 @@ from privsql.publish.resolve import WHOLE
 from privsql.publish.retention import Sampler
 from privsql.publish.rounded import Rounding
 from privsql.publish.source import PARQUET, open_source
-from privsql.publish.staging import commit, staging
+from privsql.publish.staging import staging
 from privsql.publish.units import row_units, unit_words
 from privsql.release.spec import Spec, check_source_columns
 
@@ -119,12 +120,6 @@ def perturb(
     if entry is not None and entry.accounting is not None:
         notes.account(entry.accounting)
     return count, notes
-
-
-def perturb_rows(spec: Spec, rows: TextIO, out: TextIO, randomness: Randomness) -> int:
-    """Perturb CSV rows as they stream by, without ever seeing the table; say how many."""
-    local = Local(spec, randomness)
-    return write_csv(local.rules, local.names, local.perturbed(_csv_rows(rows, local)), out)
 
 
 def perturb_file(

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from privsql.channels.caps import cap_of, chances
 from privsql.channels.channel import Array, Channel, checked_number
 from privsql.channels.mechanisms import FineGrain, Replace, Uniform
 from privsql.errors import ChannelError, DataError
@@ -37,104 +38,6 @@ GRID = (0.125, 0.25, 0.5, 1.0)
 
 # Below this many (group, value) cells a table of all of them is cheaper than sorting.
 DENSE_CELLS = 1 << 23
-
-
-def largest_group(
-    frequency: ArrayLike,
-    retention: float,
-    size: int,
-    relative_error: float,
-    probability: float,
-) -> Array:
-    """Largest private group, ``s = -2 (f p + (1-p)/m) ln(delta) / (lambda p f)^2``.
-
-    RECON eq. 10, for uniform perturbation; any shape of f.  See :func:`trials` for its range.
-
-    >>> largest_group([0.5, 1.0], 0.5, 2, 0.3, 0.3).round(2)
-    array([214.04,  80.26])
-    """
-    return trials(frequency, retention, (1 - retention) / size, relative_error, probability)
-
-
-def trials(
-    frequency: ArrayLike,
-    kept: ArrayLike,
-    false: ArrayLike,
-    relative_error: float,
-    probability: float,
-) -> Array:
-    """Eq. 10 for any channel: a value is published from itself with chance ``kept + false``.
-
-        s = -2 (f kept + false) ln(delta) / (lambda kept f)^2
-
-    ``false`` is the chance to publish the value from another one; see :func:`chances`.
-    Arguments broadcast.  The bound is Chernoff's for an estimate that is too *small*, and
-    holds for ``lambda < 1 + false / (kept f)``; an estimate cannot be further below f than
-    that, so beyond it the formula says nothing and the answer is infinite (so it is for
-    f = 0 and for a value that leaves no trace, kept = 0).
-
-    >>> trials(0.5, 0.5, 0.25, [0.3, 2.5], 0.3).round(2)
-    array([214.04,    inf])
-    """
-    f, a, u = np.asarray(frequency, float), np.asarray(kept, float), np.asarray(false, float)
-    error = np.asarray(relative_error, float)
-    signal = a * f
-    in_range = (signal > 0) & (error * signal < signal + u)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        largest = -2 * (signal + u) * np.log(probability) / (error * signal) ** 2
-    bounded: Array = np.where(in_range, largest, np.inf)
-    return bounded
-
-
-# Chances nearer than this are one.
-EDGE = 1e-9
-
-
-def chances(channel: Channel) -> tuple[Array, Array]:
-    """``(kept, false)`` of every value for :func:`trials`, shape (m,) each.
-
-        false_i = min over j != i of T[j, y],   kept_i = T[i, y] - false_i
-
-    y is what i is told by: i itself, or in a matrix the y with the largest kept_i (one that
-    turns values round would else seem to tell nothing, and no group would be cut).
-    uniform: p and (1-p)/m, eq. 10 itself; replace: p and (1-p) q_i.  Where the chance to
-    publish i differs between the other values (fine-grain, matrices) the smallest one gives
-    the smallest s, the safe side; fine-grain: ``false_i = (1 - max p_j)/m``, O(m).
-
-    >>> chances(Uniform(0.5, 4))
-    (array([0.5, 0.5, 0.5, 0.5]), array([0.125, 0.125, 0.125, 0.125]))
-    """
-    m = channel.size
-    if m == 1:
-        return np.zeros(1), np.ones(1)
-    if isinstance(channel, Uniform):
-        return np.full(m, channel.retention), np.full(m, (1 - channel.retention) / m)
-    if isinstance(channel, Replace):
-        return np.full(m, channel.retention), (1 - channel.retention) * channel.replacing
-    if isinstance(channel, FineGrain):
-        p = channel.retentions
-        second, first = np.sort(p)[-2:]
-        most = np.where(np.arange(m) == p.argmax(), second, first)
-        diagonal, false = p + (1 - p) / m, (1 - most) / m
-        return np.abs(diagonal - false), false
-    matrix = channel.matrix
-    first, second = np.sort(matrix, axis=0)[:2]
-    least = np.where(np.arange(m)[:, None] == matrix.argmin(axis=0), second, first)
-    excess = matrix - least
-    # The diagonal where it tells as much as any: it is what the paper looks at.
-    own = excess.diagonal() >= excess.max(axis=1) - EDGE
-    at = np.arange(m), np.where(own, np.arange(m), excess.argmax(axis=1))
-    return excess[at], least[at]
-
-
-def frequency_cap(frequency: ArrayLike) -> Array:
-    """Round a frequency up to the public grid 1/8, 1/4, 1/2, 1 (1 for anything above).
-
-    >>> frequency_cap([0.01, 0.125, 0.13, 0.7])
-    array([0.125, 0.125, 0.25 , 1.   ])
-    """
-    place = np.searchsorted(GRID, np.asarray(frequency, float))
-    return np.asarray(GRID)[np.minimum(place, len(GRID) - 1)]
 
 
 def caps(
@@ -174,17 +77,17 @@ def caps(
     for column, channel in zip(codes, channels, strict=True):
         kept, false = chances(channel)
         if cap == "one":
-            found = np.full(len(sizes), trials(1.0, kept, false, error, chance).min())
+            found = np.full(len(sizes), cap_of(1.0, kept, false, error, chance).min())
         else:
             groups, values, shares = _frequencies(group_numbers, column, channel, sizes, source)
             found = np.full(len(sizes), np.inf)
             if cap == "exact":
-                each = trials(shares, kept[values], false[values], error, chance)
+                each = cap_of(shares, kept[values], false[values], error, chance)
                 np.minimum.at(found, groups, each)
             else:
                 largest = np.zeros(len(sizes))
                 np.maximum.at(largest, groups, shares)
-                levels = trials(np.array(GRID)[:, None], kept, false, error, chance).min(axis=1)
+                levels = cap_of(np.array(GRID)[:, None], kept, false, error, chance).min(axis=1)
                 found = levels[np.searchsorted(GRID, np.minimum(largest, 1.0))]
         np.minimum(smallest, found, out=smallest)
     smallest[sizes == 0] = np.inf

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.channels.channel import Array, checked_retention, checked_size
-from privsql.channels.mechanisms import Replace
 from privsql.errors import DomainError
 
 Integers = NDArray[np.integer[Any]]
@@ -69,16 +68,6 @@ def estimated_replacing(published_codes: Integers, size: int) -> Array:
         raise DomainError("a column without rows has no distribution")
     shares: Array = counts / len(published_codes)
     return shares
-
-
-def estimated_channel(published_codes: Integers, size: int, retention: float) -> Replace:
-    """The channel to reconstruct with: ``replace`` with q taken from the published column.
-
-    >>> estimated_channel(np.array([0, 0, 1, 0]), 2, 0.5).matrix
-    array([[0.875, 0.125],
-           [0.375, 0.625]])
-    """
-    return Replace(retention, estimated_replacing(published_codes, size))
 
 
 def estimate(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.block import Block
+from privsql.sql.block import Block, pieces_of_block
 from privsql.sql.blockplan import BlockPlan
 from privsql.sql.bound import Parameters, Printed
 from privsql.sql.catalog import Catalog
@@ -20,7 +20,6 @@ from privsql.sql.membership import (
     gathered,
     judged,
     matched,
-    pieces_of_block,
     secrets_of_tuples,
 )
 from privsql.sql.scan import half_of

@@ -19,7 +19,7 @@ from privsql.sql import aggregates
 from privsql.sql.aggregates import Base, Call
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.grouping import read_grouping
-from privsql.sql.pieces import Branch, Separator, counting, is_true, within
+from privsql.sql.pieces import Branch, Piece, Separator, counting, is_true, within
 from privsql.sql.refusing import Refusing
 from privsql.sql.remainder import Remainder
 from privsql.sql.rows import Rows, canonical
@@ -74,6 +74,17 @@ class Block:
     def estimated(self) -> bool:
         """Whether anything in it depends on a sensitive column."""
         return bool(self.sensitive)
+
+
+def pieces_of_block(block: Block) -> tuple[list[Piece], list[list[int]]]:
+    """All different pieces of a block, and those of each base by their place."""
+    found: list[Piece] = []
+    index: dict[str, int] = {}
+    for base in block.bases:
+        for piece in base:
+            if index.setdefault(piece.key, len(found)) == len(found):
+                found.append(piece)
+    return found, [[index[piece.key] for piece in base] for base in block.bases]
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,6 @@ from privsql.sql.tree import (
     place_of,
 )
 
-COMPARED = "a set operation compares estimates"
-
 
 class Compiler(Outer):
     """Rewrites one query."""

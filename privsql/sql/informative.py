@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from privsql.sql.block import Block
+from privsql.sql.block import Block, pieces_of_block
 from privsql.sql.columns import (
     FUNCTION,
     GROUP_HIGH,
@@ -35,7 +35,7 @@ from privsql.sql.columns import (
     KEY,
     Family,
 )
-from privsql.sql.membership import JUDGED, asked, pieces_of_block
+from privsql.sql.membership import JUDGED, asked
 from privsql.sql.sums import Step
 from privsql.sql.tree import choose, column, derived, every, named, number, table, wrapped
 from privsql.sql.writing import call, same

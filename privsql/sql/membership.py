@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.block import Aggregate, Block
+from privsql.sql.block import Aggregate, Block, pieces_of_block
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.columns import (
     AGGREGATE,
@@ -73,17 +73,6 @@ SALT = "rows_salt"
 # A scan of the tuples pays where there are so many times fewer of them than rows.
 FEWER = 8
 JUDGED = ("linear", "quantile", "mode")
-
-
-def pieces_of_block(block: Block) -> tuple[list[Piece], list[list[int]]]:
-    """All different pieces of a block, and those of each base by their place."""
-    found: list[Piece] = []
-    index: dict[str, int] = {}
-    for base in block.bases:
-        for piece in base:
-            if index.setdefault(piece.key, len(found)) == len(found):
-                found.append(piece)
-    return found, [[index[piece.key] for piece in base] for base in block.bases]
 
 
 def judged(block: Block, informative: Sequence[bool]) -> dict[int, tuple[int, ...]]:
@@ -496,17 +485,3 @@ def masked(
     star = exp.Star(replace=replaced)
     made.set("expressions", [exp.Column(this=star, table=exp.to_identifier("block"))])
     return made
-
-
-__all__ = [
-    "Membership",
-    "Support",
-    "asked",
-    "gathered",
-    "judged",
-    "masked",
-    "matched",
-    "pieces_of_block",
-    "secrets_of_tuples",
-    "support_of",
-]

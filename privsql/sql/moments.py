@@ -27,7 +27,7 @@ from privsql.channels.channel import MATRIX_LIMIT
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import DataError
-from privsql.sql.block import Block
+from privsql.sql.block import Block, pieces_of_block
 from privsql.sql.calculus import add
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.columns import (
@@ -45,10 +45,9 @@ from privsql.sql.effective import bound
 from privsql.sql.estimates import Estimates
 from privsql.sql.factored import Columns, Part, Product, Run, folded
 from privsql.sql.forms import COUNTS, WEIGHTS
-from privsql.sql.pieces import Piece
 from privsql.sql.reconstruct import Step
 from privsql.sql.states import MOST_STATES, States
-from privsql.sql.sums import counted_piece, varying
+from privsql.sql.sums import base_pairs, counted_piece
 from privsql.sql.tree import (
     bare,
     cast,
@@ -83,14 +82,8 @@ class Moments:
         self._domain = domain
         self._observed = observed
         self._columns = Columns(catalog, run, domain)
-        self._pieces: list[Piece] = []
-        index: dict[str, int] = {}
-        for base in block.bases:
-            for piece in base:
-                if index.setdefault(piece.key, len(self._pieces)) == len(self._pieces):
-                    self._pieces.append(piece)
-        self._base = [[index[piece.key] for piece in base] for base in block.bases]
-        self._needed = self._base_pairs()
+        self._pieces, self._base = pieces_of_block(block)
+        self._needed = base_pairs(block, self._pairs)
         self._nodes: list[list[tuple[str, exp.Expr, bool]]] = []  # owner, node, is it a truth
         self.applies = self._looked()
         if self.applies:
@@ -142,16 +135,6 @@ class Moments:
         """Whether there are too many states for anything else."""
         cells = [self._columns.cells(name).count for name in self._columns.names]
         return self._columns.states > MOST_STATES or max(cells, default=1) > MATRIX_LIMIT
-
-    def _base_pairs(self) -> list[tuple[int, int]]:
-        found: set[tuple[int, int]] = set()
-        everything = self._block.aggregates
-        own = [(i, i) for i, a in enumerate(everything) if a.call.name not in ("count", "sum")]
-        for i, j in (*self._pairs, *own):
-            if everything[i].kind == everything[j].kind == "linear":
-                for k in varying(everything[i]):
-                    found |= {(min(k, o), max(k, o)) for o in varying(everything[j])}
-        return sorted(found)
 
     # -- products -------------------------------------------------------------------------
 

@@ -267,10 +267,6 @@ class PlanWriter:
                 found.setdefault(sql(aggregate.ordered), aggregate.ordered)
         return list(found.values())
 
-    def finish(self, compiled: Compiled, plans: Sequence[BlockPlan]) -> Printed:
-        """The whole reconstruction as one printed statement."""
-        return self._parameters.bind(self.whole(compiled, plans))
-
     def whole(self, compiled: Compiled, plans: Sequence[BlockPlan]) -> exp.Expr:
         """The whole reconstruction as one statement: blocks as CTEs, then the analyst's SQL."""
         tree = compiled.tree

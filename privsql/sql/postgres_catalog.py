@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from privsql.sql.postgres_command import MixedTables, NotTranslated
 from privsql.sql.postgres_types import object_type, type_name
-from privsql.sql.tree import place_of
+from privsql.sql.tree import place_of, rewritten
 
 SCHEMAS = {"pg_catalog": "pgc", "information_schema": "pgi"}
 
@@ -177,14 +177,7 @@ class ForCatalog:
                 table.set("db", exp.to_identifier(schema))
                 table.set("catalog", None)
                 table.set("this", exp.to_identifier(table.name.lower(), quoted=True))
-        root = exp.Paren(this=tree)
-        for node in reversed(list(tree.walk())):
-            made = self._node(node)
-            if made is not node:
-                node.replace(made)
-        found: exp.Expr = root.this
-        found.pop()
-        return found
+        return rewritten(tree, self._node)
 
     def _node(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Dot) and schema_call(node):

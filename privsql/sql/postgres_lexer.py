@@ -1,8 +1,9 @@
 r"""PostgreSQL's text as words: what is a string, a quoted name, a comment or a semicolon.
 
-sqlglot reads queries; this reads everything around them, so that a statement ends where
-PostgreSQL says it does.  Comments nest, ``E'..'`` knows backslashes and ``'..'`` does not
-(``standard_conforming_strings`` is on), ``$tag$..$tag$`` has no escapes at all.
+sqlglot's parser reads queries; this reads everything around them, so that a statement ends where
+PostgreSQL says it does.  The words are those of sqlglot's tokenizer without its keywords: comments
+nest, ``E'..'`` knows backslashes and ``'..'`` does not (``standard_conforming_strings`` is on),
+``$tag$..$tag$`` has no escapes at all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place
 from privsql.sql.parse import SyntaxMistake
@@ -22,17 +29,21 @@ NUMBER = "number"
 PARAMETER = "parameter"
 SIGN = "sign"
 
-_WORD = re.compile(r"[^\W\d][\w$]*")
-_NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-_JUNK = re.compile(r"\w")
-_PARAMETER = re.compile(r"\$\d+")
-_DOLLAR = re.compile(r"\$([^\W\d]\w*)?\$")
-_SPACE = re.compile(r"\s+")
-_COMMENT = re.compile(r"/\*|\*/")
-_ESCAPE = re.compile(
-    r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL
-)
-_NAMED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_KINDS = {TokenType.VAR: NAME, TokenType.IDENTIFIER: QUOTED, TokenType.NUMBER: NUMBER}
+_OPENING = re.compile(r"[eE]?(?<!')'(?!')|(?<!\")\"(?!\")|/\*|\$\w*\$")  # not a doubled quote
+# Places that are looked at for the beginning of what does not end.
+_TRIED = 20
+
+
+class _Words(Postgres):
+    """PostgreSQL without keywords, so that each sign and each name is a word of its own."""
+
+    class Tokenizer(Postgres.Tokenizer):
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {}
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+_DIALECT = _Words()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +65,53 @@ def words(text: str) -> Iterator[Word]:
 
     >>> [word.value for word in words("SELECT E'a\\'b', $$it's$$ /* /* ; */ */ FROM \"T\"; --x")]
     ['select', "a'b", ',', "it's", 'from', 'T', ';']
+    >>> [(word.kind, word.value) for word in words("$1 .5")]
+    [('parameter', '1'), ('number', '.5')]
     """
-    at = 0
-    while at < len(text):
-        if match := _SPACE.match(text, at):
-            at = match.end()
-            continue
-        if text.startswith("--", at):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
-            continue
-        if text.startswith("/*", at):
-            at = _after_comment(text, at)
-            continue
-        word = _word(text, at)
-        yield word
-        at = word.stop
+    before: Word | None = None  # a sign that a number may belong to
+    for token in _tokens(text):
+        word = _word(token, text)
+        if before is not None and word.kind == NUMBER and before.stop == word.start:
+            if before.value == "$":
+                word = Word(PARAMETER, word.value, before.start, word.stop)
+            else:
+                word = Word(NUMBER, f".{word.value}", before.start, word.stop)
+            before = None
+        if before is not None:
+            yield before
+            before = None
+        if word.kind == SIGN and word.value in "$.":
+            before = word
+        else:
+            yield word
+    if before is not None:
+        yield before
+
+
+def _word(token: Token, text: str) -> Word:
+    kind = _KINDS.get(token.token_type, SIGN)
+    if token.token_type.name.endswith("STRING"):
+        kind = STRING
+    start, stop = token.start, token.end + 1
+    # Also 0x1F, which sqlglot takes for a string.
+    if text[start].isdigit() and (kind != NUMBER or re.match(r"\w", text[stop : stop + 1])):
+        raise mistake("a number goes on as a word", text, start, stop + 1)
+    return Word(kind, token.text.lower() if kind == NAME else token.text, start, stop)
+
+
+def _tokens(text: str) -> list[Token]:
+    try:
+        return _DIALECT.tokenize(text)
+    except TokenError:
+        # It says nothing of where: before what does not end all can be read.
+        openings = [match.start() for match in _OPENING.finditer(text)]
+        for at in islice(reversed(openings), _TRIED):
+            try:
+                _DIALECT.tokenize(text[:at])
+            except TokenError:
+                continue
+            raise mistake("a quote or a comment is not closed", text, at, at + 1) from None
+        raise mistake("a quote or a comment is not closed", text, 0, 1) from None
 
 
 def split(text: str) -> list[list[Word]]:
@@ -88,85 +130,3 @@ def mistake(
 ) -> SyntaxMistake:
     """A syntax error at a place of the text."""
     return SyntaxMistake(reason, hint=hint, place=Place(text, start, max(stop, start + 1)))
-
-
-def _word(text: str, at: int) -> Word:
-    char = text[at]
-    if char == "'":
-        return _string(text, at, at)
-    if char in "eE" and text.startswith("'", at + 1):
-        return _escaped(text, at)
-    if char == '"':
-        stop = _closing(text, at, '"')
-        return Word(QUOTED, text[at + 1 : stop - 1].replace('""', '"'), at, stop)
-    if char == "$":
-        if match := _PARAMETER.match(text, at):
-            return Word(PARAMETER, match[0][1:], at, match.end())
-        if match := _DOLLAR.match(text, at):
-            end = text.find(match[0], match.end())
-            if end < 0:
-                raise mistake("a dollar-quoted string is not closed", text, at, match.end())
-            return Word(STRING, text[match.end() : end], at, end + len(match[0]))
-    if match := _NUMBER.match(text, at):
-        if _JUNK.match(text, match.end()):
-            raise mistake("a number goes on as a word", text, at, match.end() + 1)
-        return Word(NUMBER, match[0], at, match.end())
-    if match := _WORD.match(text, at):
-        return Word(NAME, match[0].lower(), at, match.end())
-    return Word(SIGN, char, at, at + 1)
-
-
-def _closing(text: str, at: int, quote: str) -> int:
-    """The position after the quote that closes the one at ``at``; a doubled one stays inside."""
-    end = at + 1
-    while True:
-        end = text.find(quote, end)
-        if end < 0:
-            raise mistake("a quote is not closed", text, at, at + 1)
-        if not text.startswith(quote, end + 1):
-            return end + 1
-        end += 2
-
-
-def _string(text: str, start: int, at: int) -> Word:
-    stop = _closing(text, at, "'")
-    return Word(STRING, text[at + 1 : stop - 1].replace("''", "'"), start, stop)
-
-
-def _escaped(text: str, at: int) -> Word:
-    end = at + 2
-    while end < len(text):
-        if text[end] == "\\":
-            end += 2
-        elif text[end] != "'":
-            end += 1
-        elif text.startswith("'", end + 1):
-            end += 2
-        else:
-            return Word(STRING, unescaped(text[at + 2 : end].replace("''", "'")), at, end + 1)
-    raise mistake("a quote is not closed", text, at, at + 2)
-
-
-def unescaped(body: str) -> str:
-    r"""What the inside of ``E'..'`` means.
-
-    >>> unescaped(r"a\tb\x41\u00e9\101\'")
-    "a\tbAéA'"
-    """
-
-    def meant(match: re.Match[str]) -> str:
-        for group, base in ((1, 16), (2, 16), (3, 16), (4, 8)):
-            if match[group]:
-                return chr(int(match[group], base))
-        return _NAMED.get(match[5], match[5])
-
-    return _ESCAPE.sub(meant, body)
-
-
-def _after_comment(text: str, at: int) -> int:
-    depth = 0
-    for match in _COMMENT.finditer(text, at):
-        depth += 1 if match[0] == "/*" else -1
-        if depth == 0:
-            return match.end()
-    raise mistake("a comment is not closed", text, at, at + 2)

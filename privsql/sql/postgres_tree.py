@@ -15,7 +15,6 @@ from privsql.sql import postgres_types
 from privsql.sql.postgres_catalog import schema_call
 from privsql.sql.postgres_command import NotTranslated
 from privsql.sql.postgres_formats import strftime
-from privsql.sql.postgres_lexer import unescaped
 from privsql.sql.postgres_words import (
     COLLATIONS,
     FIELDS,
@@ -24,7 +23,7 @@ from privsql.sql.postgres_words import (
     RENAMED,
     RESERVED,
 )
-from privsql.sql.tree import place_of
+from privsql.sql.tree import place_of, rewritten
 
 
 class Rewriting:
@@ -35,15 +34,7 @@ class Rewriting:
 
     def tree(self, tree: exp.Expr) -> exp.Expr:
         """All nodes, those below others first."""
-        root = exp.Paren(this=tree)
-        nodes = list(tree.walk())
-        for node in reversed(nodes):
-            made = self._node(node)
-            if made is not node:
-                node.replace(made)
-        found: exp.Expr = root.this
-        found.pop()
-        return found
+        return rewritten(tree, self._node)
 
     def _node(self, node: exp.Expr) -> exp.Expr:
         refused = REFUSED_CLASSES.get(type(node))
@@ -129,11 +120,7 @@ class Rewriting:
     # -- values -----------------------------------------------------------------------
 
     def _escaped(self, node: exp.Expr) -> exp.Expr:
-        start, end = node.meta.get("start"), node.meta.get("end")
-        if start is None or end is None:
-            raise self._refused("this string", node)
-        body = self._text[start + 2 : end]
-        return exp.Literal.string(unescaped(body.replace("''", "'")))
+        return exp.Literal.string(node.name)
 
     def _cast(self, node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Cast):

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from privsql.release.names import quoted
+
 _TYPES = {
     exp.DType.DOUBLE: "DOUBLE",
     exp.DType.BIGINT: "BIGINT",
@@ -66,8 +68,7 @@ def _more(node: exp.Expr, *known: str) -> bool:
 def _identifier(printer: Printer, node: exp.Expr) -> str | None:
     if not node.args.get("quoted"):
         return None
-    name = node.args["this"]
-    return '"' + str(name).replace('"', '""') + '"'
+    return quoted(str(node.args["this"]))
 
 
 def _column(printer: Printer, node: exp.Expr) -> str | None:

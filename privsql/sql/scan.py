@@ -14,7 +14,7 @@ of the atoms; the outer SELECT adds up per public keys and published state:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -70,14 +70,6 @@ class Half:
 
     node: exp.Expr | None
     indicator: bool  # only 0 and 1
-
-
-@dataclass
-class Scan:
-    """The scan's SQL and the names of its sums."""
-
-    select: exp.Select
-    sums: dict[tuple[str, ...], str] = field(default_factory=dict)  # kind and halves -> column
 
 
 def half_of(piece: Piece) -> Half:

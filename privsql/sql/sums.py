@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.block import Aggregate, Block
+from privsql.sql.block import Aggregate, Block, pieces_of_block
 from privsql.sql.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
 from privsql.sql.inverted import Inverted, Measure
-from privsql.sql.pieces import Piece
 from privsql.sql.scan import StateScan
 from privsql.sql.states import States
 from privsql.sql.tree import (
@@ -51,14 +50,8 @@ class Sums:
         self._iterative = iterative
         self._domain = domain
         self._pairs = sorted({(min(i, j), max(i, j)) for i, j in pairs})
-        self._pieces: list[Piece] = []
-        index: dict[str, int] = {}
-        for base in block.bases:
-            for piece in base:
-                if index.setdefault(piece.key, len(self._pieces)) == len(self._pieces):
-                    self._pieces.append(piece)
-        self._base = [[index[piece.key] for piece in base] for base in block.bases]
-        self._needed = self._base_pairs()
+        self._pieces, self._base = pieces_of_block(block)
+        self._needed = base_pairs(block, self._pairs)
         # Covariances of a cell's aggregate with another summed over all cells (see totals).
         self._totals = sorted(set(totals))
         self._total_pairs = sorted(
@@ -278,18 +271,6 @@ class Sums:
     def _name(self, what: str) -> str:
         return f"{self._prefix}_{what}"
 
-    def _base_pairs(self) -> list[tuple[int, int]]:
-        """Pairs of bases whose covariance some aggregate or pair of aggregates needs."""
-        found: set[tuple[int, int]] = set()
-        everything = self._block.aggregates
-        simple = ("count", "sum")
-        own = [(i, i) for i, a in enumerate(everything) if a.call.name not in simple]
-        for i, j in (*self._pairs, *own):
-            if everything[i].kind == everything[j].kind == "linear":
-                for k in varying(everything[i]):
-                    found |= {(min(k, o), max(k, o)) for o in varying(everything[j])}
-        return sorted(found)
-
     def _classes(self, chosen: Sequence[int]) -> list[str]:
         return [KEY(i) for i in chosen if self._block.keys[i].sensitive]
 
@@ -298,6 +279,18 @@ class Sums:
 
     def _of_kind(self, *kinds: str) -> list[tuple[int, Aggregate]]:
         return [(i, a) for i, a in enumerate(self._block.aggregates) if a.kind in kinds]
+
+
+def base_pairs(block: Block, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Pairs of bases whose covariance some aggregate or pair of aggregates needs."""
+    found: set[tuple[int, int]] = set()
+    everything = block.aggregates
+    own = [(i, i) for i, a in enumerate(everything) if a.call.name not in ("count", "sum")]
+    for i, j in (*pairs, *own):
+        if everything[i].kind == everything[j].kind == "linear":
+            for k in varying(everything[i]):
+                found |= {(min(k, o), max(k, o)) for o in varying(everything[j])}
+    return sorted(found)
 
 
 def counted_piece(

@@ -180,3 +180,15 @@ def derived(query: exp.Expr, name: str) -> exp.Subquery:
     """``(query) AS name``, without copying it."""
     identifier = exp.Identifier(this=name, quoted=True)
     return exp.Subquery(this=query, alias=exp.TableAlias(this=identifier))
+
+
+def rewritten(tree: exp.Expr, made: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """A tree whose nodes are replaced by what is made of them, those below others first."""
+    root = exp.Paren(this=tree)
+    for node in reversed(list(tree.walk())):
+        new = made(node)
+        if new is not node:
+            node.replace(new)
+    found: exp.Expr = root.this
+    found.pop()
+    return found

@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsql.audit import group_cap
-from privsql.channels import Decoy, Grid, Interval
+from privsql.audit.trials import group_cap
+from privsql.channels import Grid, Interval
 from privsql.publish.sps import sample_duplicate
+from tests.channels.decoys import proportional
 
 
 def test_error_bars_that_count_duplicates_are_too_small():
@@ -42,7 +43,7 @@ def test_decoys_by_the_papers_chance_do_not_keep_the_count():
     assert ours == pytest.approx(f)
     assert paper == pytest.approx(f * (1 / c + 1 - f / n))
     assert paper > 1.09 * f
-    published = Decoy.from_totals(totals, c).expected(totals)
+    published = proportional(totals, c).expected(totals)
     np.testing.assert_allclose(published, totals)
 
 

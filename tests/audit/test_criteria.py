@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.special import exp1, expi
 
-from privsql.audit import (
+from examples.papers.fine_utility import record_utility
+from examples.papers.formulas import finegrain_check, laplace_ratio
+from privsql.audit.criteria import (
     breach,
     epsilon_of,
-    finegrain_check,
     gamma_for,
     identity_limit,
-    laplace_ratio,
     reconstructible_rows,
     retention_for,
     s_limit,
@@ -23,9 +23,9 @@ from privsql.audit import (
     safe,
     value_gammas,
 )
-from privsql.channels import Decoy, FineGrain, Matrix, Replace, Uniform
+from privsql.channels import FineGrain, Matrix, Replace, Uniform
 from privsql.errors import ChannelError
-from privsql.publish.finegrain import record_utility
+from tests.channels.decoys import proportional
 
 RHOS = [
     (1 / 10, 1 / 7),
@@ -117,7 +117,7 @@ def test_value_gammas_bound_every_posterior_and_are_reached(channel):
 
 
 def test_value_gammas_without_bounds():
-    for channel in (Decoy.from_totals([10] * 6, 3), Replace(0.5, [1.0, 0.0])):
+    for channel in (proportional([10] * 6, 3), Replace(0.5, [1.0, 0.0])):
         assert np.isinf(value_gammas(channel)[0]).any()
     assert value_gammas(Uniform(0.5, 1))[0].tolist() == [1.0]
 
@@ -191,10 +191,6 @@ def test_table_2_of_recon(b):
     found = [laplace_ratio(b, x) for x in (5000, 1000, 500, 200, 100)]
     assert [each.bias for each in found] == pytest.approx(TABLE_2[b])
     assert [each.variance for each in found] == pytest.approx(2 * np.array(TABLE_2[b]))
-
-
-def test_what_table_2_prints_in_bold_discloses():
-    assert [laplace_ratio(20, x).discloses for x in (500, 400, 200)] == [True, True, False]
 
 
 def test_the_papers_bound_of_a_ratio_is_exceeded():

@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.audit import exact_tail, group_cap, s_limit_many
+from examples.papers.formulas import exact_tail
+from privsql.audit.criteria import s_limit_many
 from privsql.audit.job import audit
+from privsql.audit.trials import group_cap
 from privsql.errors import Error, ProgrammingError
 from privsql.publish.decoy import decoy_channel
 from privsql.release.store import open_release

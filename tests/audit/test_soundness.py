@@ -17,9 +17,10 @@ from privsql.audit.criteria import reconstructible_rows, s_limit_many, s_limit_s
 from privsql.audit.findings import Thresholds
 from privsql.audit.groups import effective_rows
 from privsql.audit.job import audit
-from privsql.audit.trials import cap_of, chances, exact_of
+from privsql.audit.trials import exact_of
 from privsql.audit.verdicts import findings
 from privsql.channels import FineGrain, Matrix, Replace, Uniform
+from privsql.channels.caps import cap_of, chances
 from privsql.release.store import open_release
 from tests.audit.conftest import SPEC
 from tests.audit.test_job import GRID, LISTED, MECHANISMS, slow_groups

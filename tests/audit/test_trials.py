@@ -1,4 +1,4 @@
-"""Caps and tails of a group: against convolution, simulation and the publisher's own caps."""
+"""Caps and tails of a group: against convolution and simulation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privsql.audit import chernoff_tails, exact_tail, group_cap
-from privsql.audit.trials import Tails, cap_of, chances, exact_of, two_binomials
-from privsql.channels import FineGrain, Matrix, Replace, Uniform
+from examples.papers.formulas import chernoff_tails, exact_tail
+from privsql.audit.trials import Tails, exact_of, group_cap, two_binomials
+from privsql.channels import FineGrain, Uniform
+from privsql.channels.caps import cap_of
 from privsql.errors import ChannelError
-from privsql.publish import sps
 
 
 def convolved(n, x, kept, false, error):
@@ -93,30 +93,6 @@ def test_no_estimate_is_further_below_than_the_range():
     assert chernoff_tails(100, 0.5, 0.5, 2, 2.5).lower == 0
     assert exact_tail(100, 0.5, 0.5, 2, 2.5).lower == 0
     assert chernoff_tails(0, 0.5, 0.5, 2, 0.3) == Tails(0.0, 0.0)
-
-
-def test_caps_are_those_of_the_publisher():
-    f = np.linspace(0.01, 1, 40)
-    for p, m in ((0.5, 2), (0.2, 46)):
-        np.testing.assert_allclose(
-            group_cap(f, p, m, 0.3, 0.3), sps.largest_group(f, p, m, 0.3, 0.3)
-        )
-
-
-@pytest.mark.parametrize(
-    "channel",
-    [
-        Uniform(0.5, 4),
-        Uniform(1.0, 1),
-        Replace(0.3, [0.5, 0.3, 0.2]),
-        FineGrain([0.2, 0.9, 0.5]),
-        Matrix([[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.25, 0.25, 0.5]]),
-    ],
-    ids=repr,
-)
-def test_chances_are_those_of_the_publisher(channel):
-    for ours, theirs in zip(chances(channel), sps.chances(channel), strict=True):
-        np.testing.assert_allclose(ours, theirs)
 
 
 def test_which_counts_are_two_binomials():

@@ -303,7 +303,7 @@ def planning(lazy: Lazily) -> Case:
             session._planning._domain,
         )
         plans = [writer.plan(part, f"p{n}") for n, part in enumerate(compiler.parts)]
-        return writer.finish(compiled, plans)
+        return parameters.bind(writer.whole(compiled, plans))
 
     def theirs() -> object:
         schema = {"t": dict(lazy.session("numbers").catalog.columns)}

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.channels import Cells, FineGrain, Matrix, Uniform, logic, partition, refine
+from privsql.channels import Cells, FineGrain, Matrix, Uniform, partition, refine
 from privsql.errors import ChannelError
+from tests.channels import logic
 from tests.strategies import channels, seeds
 from udfs.invert import invert
 from udfs.kron import transition

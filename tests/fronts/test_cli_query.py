@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import privsql
+from privsql.files import written
 from privsql.fronts import cli_output
 from privsql.fronts.cli import main
 from tests.sql.clinic import publish
@@ -312,7 +313,7 @@ def test_a_write_that_fails_leaves_the_old_file(here):
     target.write_text("mine")
 
     def half(name: Path, *, force: bool, then: Callable[[], object]) -> None:
-        with cli_output.written(name, force=force) as stream:
+        with written(name, force=force) as stream:
             stream.write(b"half")
             then()
 
@@ -330,13 +331,13 @@ def test_a_write_that_fails_leaves_the_old_file(here):
 def test_a_file_gets_the_users_mask_and_a_link_stays(here):
     before = os.umask(0o027)
     try:
-        with cli_output.written(here / "a", force=False) as stream:
+        with written(here / "a", force=False) as stream:
             stream.write(b"1")
     finally:
         os.umask(before)
     assert (here / "a").stat().st_mode & 0o777 == 0o640
     (here / "link").symlink_to("a")
-    with cli_output.written(here / "link", force=True) as stream:
+    with written(here / "link", force=True) as stream:
         stream.write(b"2")
     assert (here / "link").is_symlink()
     assert (here / "a").read_bytes() == b"2"

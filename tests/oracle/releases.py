@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import privsql
-from privsql.channels import Channel, Domain, Uniform
+from privsql.channels import Channel, Domain, Replace, Uniform
 from privsql.publish import decoy, swap
 from privsql.release.manifest import Manifest
 from privsql.release.store import open_release
@@ -233,4 +233,4 @@ def perturbed_whole(
         return drawn, decoy.decoy_channel(totals, DECOYS, rng, rounds=20)
     kernel = swap.identity if mechanism == "identity" else swap.swap
     drawn = kernel(codes, KEPT, rng)
-    return drawn, swap.estimated_channel(drawn, domain.size, KEPT)
+    return drawn, Replace(KEPT, swap.estimated_replacing(drawn, domain.size))

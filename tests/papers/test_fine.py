@@ -18,10 +18,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from examples.papers.fine_utility import record_utility
 from privsql.audit.criteria import value_gammas
 from privsql.channels import Matrix, Uniform
 from privsql.errors import ChannelError
-from privsql.publish.finegrain import record_utility
 
 PAPERS = Path(__file__).resolve().parents[2] / "examples" / "papers"
 ITEMS = {

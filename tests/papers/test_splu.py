@@ -139,7 +139,7 @@ def test_the_largest_buckets_leave_bias_that_rows_do_not_cure(data, ways):
 
 
 def test_anatomy_answers_as_its_definition(people, data, ways):
-    from privsql.publish import baselines
+    import baselines
 
     pool = data.pool(people, 1, people.rows, np.random.default_rng(1))
     answers = ways.anatomy(people, pool, 4, np.random.default_rng(2))

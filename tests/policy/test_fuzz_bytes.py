@@ -18,9 +18,9 @@ from privsql.errors import Error, InternalError
 from privsql.fronts.dbapi import Connection
 from privsql.fronts.session import Session
 from privsql.policy.limits import Limits
-from privsql.sql.constructs import CONSTRUCTS
 from tests.sizes import sized
 from tests.sql.clinic import publish
+from tests.sql.constructs import CONSTRUCTS
 
 # Seconds of processor time for each family.
 BUDGET = sized(1.0, 30.0)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privsql.channels import Decoy
 from privsql.errors import ChannelError, TooLargeError
 from privsql.publish import decoy
+from tests.channels.decoys import proportional
 from tests.strategies import seeds
 
 METHODS = ["proportional", "anatomy"]
@@ -114,7 +114,7 @@ def test_channel_invariants(method):
     np.testing.assert_allclose(totals @ matrix, totals)
     flows = totals[:, None] * matrix
     np.testing.assert_allclose(flows, flows.T, atol=1e-9)
-    np.testing.assert_allclose(matrix[3], Decoy.from_totals(totals, c).matrix[3], atol=0.02)
+    np.testing.assert_allclose(matrix[3], proportional(totals, c).matrix[3], atol=0.02)
 
 
 def test_channel_of_published_totals_that_passed_the_limit_by_chance():
@@ -148,7 +148,7 @@ def test_frequencies_follow_the_channel():
 def distance(totals, c, method, rounds):
     simulated = decoy.decoy_channel(totals, c, np.random.default_rng(7), method=method,
                                     rounds=rounds)  # fmt: skip
-    return np.abs(simulated.matrix - Decoy.from_totals(totals, c).matrix).max()
+    return np.abs(simulated.matrix - proportional(totals, c).matrix).max()
 
 
 def test_distance_from_quasi_independence():

@@ -22,9 +22,10 @@ from privsql.errors import DataError, Error, NotSupportedError, OperationalError
 from privsql.fronts.cli import main
 from privsql.publish import local as local_module
 from privsql.publish.appending import append
+from privsql.publish.batches import write_csv
 from privsql.publish.keys import new_key, read_key
 from privsql.publish.ledger import LedgerError, Publication
-from privsql.publish.local import perturb, perturb_file, perturb_rows
+from privsql.publish.local import perturb, perturb_file
 from privsql.publish.randomness import Seeded
 from privsql.release.names import GROUP, MULTIPLICITY
 from privsql.release.spec import parse_spec
@@ -61,7 +62,9 @@ def rows(count: int, start: int = 0, cities=("north", "south")) -> str:
 
 def batch(text: str, spec: str = SPEC, seed: int = 1) -> str:
     out = io.StringIO()
-    perturb_rows(parse_spec(spec), io.StringIO(text), out, Seeded(seed))
+    made = local_module.Local(parse_spec(spec), Seeded(seed))
+    rows_of = local_module._csv_rows(io.StringIO(text), made)
+    write_csv(made.rules, made.names, made.perturbed(rows_of), out)
     return out.getvalue()
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privsql.channels import Categorical, Decoy, FineGrain, Matrix, Replace, Uniform
+from privsql.channels import Categorical, FineGrain, Matrix, Replace, Uniform
 from privsql.errors import DataError, InterfaceError, NotSupportedError
 from privsql.publish.randomness import CHUNK, Keyed, Randomness, Seeded, SystemSource
 from privsql.publish.retention import Sampler, cumulative, digest, inverse_rows, perturb
 from privsql.publish.units import row_units
+from tests.channels.decoys import proportional
 
 N = 200_000
 KEY = bytes(range(32))
@@ -284,7 +285,7 @@ def test_values_outside_of_the_domain_are_counted_and_not_named():
 
 
 def test_mechanisms_that_need_the_whole_table_are_refused():
-    decoy = Decoy.from_totals([100, 100, 100, 100], 2)
+    decoy = proportional([100, 100, 100, 100], 2)
     for channel in (decoy, Matrix(PRAM, independent=False)):
         with pytest.raises(NotSupportedError, match="row by row"):
             Sampler(channel)

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privsql.audit.trials import group_cap
 from privsql.channels import FineGrain, Matrix, Replace, Uniform
+from privsql.channels.caps import cap_of, chances
 from privsql.errors import ChannelError, DataError
 from privsql.publish import sps
 from privsql.publish.cutting import cut_down
@@ -26,11 +28,16 @@ def uniform(codes, channel, rng):
     return np.where(kept, codes, rng.integers(channel.size, size=len(codes)))
 
 
+def rounded_up(frequency):
+    """The least level of the public grid that is not below a frequency."""
+    return np.min([np.where(frequency <= level, level, 1.0) for level in sps.GRID], axis=0)
+
+
 def test_formula():
     # -2 (.9*.5 + .5/2) ln .3 / (.3*.5*.9)^2, by hand
-    assert sps.largest_group(0.9, 0.5, 2, 0.3, 0.3) == pytest.approx(92.4867, abs=1e-3)
+    assert group_cap(0.9, 0.5, 2, 0.3, 0.3) == pytest.approx(92.4867, abs=1e-3)
     f = np.array([[0.1, 0.5], [0.9, 1.0]])
-    found = sps.largest_group(f, 0.2, 10, 0.1, 0.05)
+    found = group_cap(f, 0.2, 10, 0.1, 0.05)
     assert found.shape == f.shape
     np.testing.assert_allclose(found, -2 * (f * 0.2 + 0.08) * np.log(0.05) / (0.02 * f) ** 2)
     assert (np.diff(found.ravel()) < 0).all()
@@ -38,9 +45,9 @@ def test_formula():
 
 def test_range_of_the_formula():
     limit = 1 + 0.5 / (2 * 0.5 * 0.8)
-    assert np.isfinite(sps.largest_group(0.8, 0.5, 2, limit - 1e-9, 0.3))
-    assert sps.largest_group(0.8, 0.5, 2, limit + 1e-9, 0.3) == np.inf
-    assert sps.largest_group(0.0, 0.5, 2, 0.3, 0.3) == np.inf
+    assert np.isfinite(group_cap(0.8, 0.5, 2, limit - 1e-9, 0.3))
+    assert group_cap(0.8, 0.5, 2, limit + 1e-9, 0.3) == np.inf
+    assert group_cap(0.0, 0.5, 2, 0.3, 0.3) == np.inf
 
 
 @pytest.mark.parametrize(
@@ -53,22 +60,26 @@ def test_range_of_the_formula():
     ],
 )
 def test_chances_are_those_of_the_matrix(channel):
-    kept, false = sps.chances(channel)
+    kept, false = chances(channel)
     others = channel.matrix + np.diag(np.full(channel.size, np.inf))
     np.testing.assert_allclose(false, others.min(axis=0), atol=1e-12)
     np.testing.assert_allclose(kept, channel.matrix.diagonal() - false, atol=1e-12)
 
 
 def test_chances_of_one_value():
-    assert sps.trials(1.0, *sps.chances(Uniform(0.5, 1)), 0.3, 0.3) == np.inf
+    assert cap_of(1.0, *chances(Uniform(0.5, 1)), 0.3, 0.3) == np.inf
 
 
-@given(f=st.floats(1e-6, 1))
-def test_grid_rounds_up(f):
-    level = float(sps.frequency_cap(f))
+@given(k=st.integers(1, 100))
+def test_grid_rounds_up(k):
+    """One group of 100 rows: k hold one value, each other row a value of its own."""
+    codes = np.maximum(np.arange(100) - k + 1, 0)
+    found = sps.caps(np.zeros(100, int), [codes], [Uniform(0.5, 100)], source="raw", **ASKED)
+    level = float(rounded_up(k / 100))
     assert level in sps.GRID
-    assert f <= level
-    assert level == sps.GRID[0] or f > level / 2
+    assert k / 100 <= level
+    assert level == sps.GRID[0] or k / 100 > level / 2
+    assert found == group_cap(level, 0.5, 100, 0.3, 0.3)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +113,13 @@ def test_caps_by_hand():
     codes = np.array([0, 0, 0, 1] + [0, 1] * 5)
     raw = sps.caps(groups, [codes], [Uniform(0.5, 2)], cap="exact", source="raw", **ASKED)
     np.testing.assert_allclose(
-        raw, [sps.largest_group(0.75, 0.5, 2, 0.3, 0.3), np.inf,
-              sps.largest_group(0.5, 0.5, 2, 0.3, 0.3)]
+        raw, [group_cap(0.75, 0.5, 2, 0.3, 0.3), np.inf,
+              group_cap(0.5, 0.5, 2, 0.3, 0.3)]
     )  # fmt: skip
     # Published 3 of 4 is reconstructed as (3/4 - 1/4)/.5 = 1.
     for cap in ("exact", "grid"):
         found = sps.caps(groups, [codes], [Uniform(0.5, 2)], cap=cap, **ASKED)
-        assert found[0] == pytest.approx(float(sps.largest_group(1, 0.5, 2, 0.3, 0.3)))
+        assert found[0] == pytest.approx(float(group_cap(1, 0.5, 2, 0.3, 0.3)))
     one = sps.caps(groups, [codes], [Uniform(0.5, 2)], cap="one", **ASKED)
     assert one[0] == one[2] == found[0]
     assert one[1] == np.inf
@@ -138,8 +149,8 @@ def test_a_million_values_need_no_matrix():
     groups, codes = rng.integers(0, 50, 20_000), rng.integers(0, m, 20_000)
     codes[groups == 7] = 3
     found = sps.caps(groups, [codes], [Uniform(0.5, m)], **ASKED)
-    assert found[7] == sps.largest_group(1.0, 0.5, m, 0.3, 0.3)
-    assert found[8] == sps.largest_group(0.125, 0.5, m, 0.3, 0.3)
+    assert found[7] == group_cap(1.0, 0.5, m, 0.3, 0.3)
+    assert found[8] == group_cap(0.125, 0.5, m, 0.3, 0.3)
 
 
 def test_refusals():
@@ -290,7 +301,7 @@ def test_duplication_gives_f_away_and_weights_do_not(m, lowest):
     level = frequency_of(trials, channel)
     assert hits(level) <= hits(fair)
     # Nor does the public level help the honest estimate by much.
-    level = sps.frequency_cap(level * 0.99)
+    level = rounded_up(level * 0.99)
     assert hits(np.clip(fair, level / 2, level)) <= hits(fair) + 0.05
 
 
@@ -335,5 +346,5 @@ def test_a_matrix_that_turns_values_round_is_capped_as_its_mirror_is():
     """Publishing the other value mostly tells as much as publishing one's own."""
     straight = Matrix(((0.8, 0.2), (0.2, 0.8)))
     turned = Matrix(((0.2, 0.8), (0.8, 0.2)))
-    for ours, mirror in zip(sps.chances(turned), sps.chances(straight), strict=True):
+    for ours, mirror in zip(chances(turned), chances(straight), strict=True):
         assert ours == pytest.approx(mirror)

@@ -36,7 +36,7 @@ def test_frequencies_follow_the_channel(mechanism):
     expected = counts[:, None] * Replace(p, counts / len(codes)).matrix
     assert stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), 12) > 1e-3
     np.testing.assert_allclose(np.bincount(published), counts, rtol=0.03)
-    found = swap.estimated_channel(published, 4, p)
+    found = Replace(p, swap.estimated_replacing(published, 4))
     np.testing.assert_allclose(found.replacing, SHARES, atol=0.005)
 
 
@@ -72,7 +72,7 @@ def test_estimate_agrees_with_the_channel():
     rng, p = np.random.default_rng(3), 0.6
     codes = swap.identity(rng.choice(4, 3000, p=SHARES), p, rng)
     selected = rng.random(3000) < 0.4
-    inverse = swap.estimated_channel(codes, 4, p).inverse(np.eye(4)[2])
+    inverse = Replace(p, swap.estimated_replacing(codes, 4)).inverse(np.eye(4)[2])
     value, _ = swap.estimate(selected, codes == 2, p, "identity")
     assert value == pytest.approx(inverse[codes[selected]].sum())
 

@@ -45,7 +45,7 @@ def explained(session: Session, sql: str, given=None, estimator: str = "auto") -
         session.form,
     )
     plans = [writer.plan(part, f"block{n}") for n, part in enumerate(compiler.parts)]
-    final = writer.finish(compiled, plans)
+    final = parameters.bind(writer.whole(compiled, plans))
 
     def evaluate(printed, tables):
         memory.load_all(tables)

@@ -125,6 +125,31 @@ def test_mistakes_have_a_place_in_the_text(text):
     assert 0 <= place.start <= len(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("SELECT 'a', 'it''s", 12),
+        ("SELECT 'it''", 7),
+        ("SELECT E'it\\'", 7),
+        ("SELECT 'it' AS \"a", 15),
+        ("SELECT '/*' /* ' */, /* 1", 21),
+        ("SELECT $$'$$, $a$ $$", 14),
+        ("SELECT 1, 12ab", 10),
+        ("SELECT 0x1F", 7),
+        ("SELECT $1, $2a", 12),
+    ],
+)
+def test_what_does_not_end_is_pointed_at(text, at):
+    with pytest.raises(SyntaxMistake) as caught:
+        read(text)
+    assert caught.value.place.start == at
+
+
+def test_numbers_and_parameters_are_one_word_each():
+    assert one("SET privsql.confidence_level = .9").value == ".9"
+    assert one("SELECT $1::int, $2").parameters == 2
+
+
 def test_nesting_has_a_limit():
     with pytest.raises(Error, match="nests deeper"):
         one("SELECT " + "(" * 500 + "1" + ")" * 500)

@@ -11,8 +11,8 @@ import pytest
 from privsql.answer.outcome import Outcome
 from privsql.errors import Error
 from privsql.fronts.session import Session
-from privsql.sql.constructs import CONSTRUCTS, VERDICTS, Construct, page
 from tests.sql.clinic import publish
+from tests.sql.constructs import CONSTRUCTS, VERDICTS, Construct, page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -15,8 +15,6 @@ from udfs.invert import estimate, invert, invert_function
 from udfs.kron import Kron, retention_factor
 from udfs.variance import (
     covariance,
-    covariance_matrix,
-    delta_variance,
     effective_rows,
     published_floor,
     variance,
@@ -122,19 +120,6 @@ def test_multiplicity_equals_repeated_rows(case, seed):
     )
 
 
-@given(case=tinies(), seed=seeds)
-def test_matrix_of_covariances_equals_pairs(case, seed):
-    table, left, right = case
-    rng = np.random.default_rng(seed)
-    products, squares = rng.random((2, 3, table.kron.size)) * 10
-    both = np.stack([left, right])
-    matrix = covariance_matrix(products, squares, both, table.kron)
-    assert matrix.shape == (3, 2, 2)
-    for i, j in product(range(2), repeat=2):
-        pair = covariance(products, squares, both[i], both[j], table.kron)
-        np.testing.assert_allclose(matrix[:, i, j], pair, rtol=1e-6, atol=1e-6)
-
-
 def test_covariance_of_states_against_simulation():
     rng = np.random.default_rng(7)
     a = Kron([retention_factor(0.5, [0.7, 0.3]), retention_factor(0.4, [0.5, 0.5])])
@@ -143,7 +128,10 @@ def test_covariance_of_states_against_simulation():
         rng.multinomial(n, row, size=40_000) for n, row in zip(original, a.dense, strict=True)
     )
     states = invert(published, a)
-    estimated = covariance_matrix(published, published, np.eye(4), a).mean(axis=0)
+    unit = np.eye(4)
+    estimated = [
+        [covariance(published, published, one, other, a).mean() for other in unit] for one in unit
+    ]
     np.testing.assert_allclose(states.mean(axis=0), original, rtol=0.01)
     np.testing.assert_allclose(estimated, np.cov(states.T), rtol=0.04, atol=500)
 
@@ -260,7 +248,3 @@ def test_effective_rows_is_not_deceived_by_rare_heavy_states_that_were_not_seen(
 def test_floor_is_the_least_chance_over_original_states():
     a = Kron([retention_factor(0.5, [0.7, 0.3]), [[0.8, 0.2], [0.1, 0.9]]])
     np.testing.assert_allclose(published_floor(a), a.dense.min(axis=0))
-
-
-def test_delta_variance_of_a_difference():
-    assert delta_variance([1.0, -1.0], [[4.0, 1.0], [1.0, 9.0]]) == pytest.approx(11)

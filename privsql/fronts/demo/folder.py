@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privsql.errors import OperationalError
+from privsql.errors import OperationalError, interruptible
 from privsql.fronts.demo.questions import AGAIN, PICTURE, README, RELEASE, SOURCE, SPEC
 
 MARK = "This folder was made by `privsql demo`, and the next demo replaces it."
@@ -47,8 +47,6 @@ def check(folder: Path) -> None:
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
     """Yield a folder to make the demo in; when that ended well, it is moved into view."""
-    import duckdb
-
     check(folder)
     try:
         beside = Path(tempfile.mkdtemp(prefix=".privsql-demo-", dir=folder.absolute().parent))
@@ -59,15 +57,11 @@ def making(folder: Path) -> Iterator[Path]:
     try:
         made = beside / "made"  # mkdtemp's own mode is not the user's
         made.mkdir()
-        yield made
+        with interruptible():
+            yield made
         check(folder)
         with _undisturbed():
             _show(made, folder)
-    except (duckdb.InterruptException, RuntimeError) as problem:
-        # Ctrl-C, as the database tells it.
-        if isinstance(problem, RuntimeError) and str(problem) != "Query interrupted":
-            raise
-        raise KeyboardInterrupt from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from privsql.engines import databases
 from privsql.engines.calls import Calls, Cursor
+from privsql.engines.recent import Recent
 from privsql.errors import ProgrammingError
 from privsql.fronts.pgwire.catalog_filling import filled, variable
 from privsql.fronts.pgwire.catalog_rows import Release
@@ -49,8 +49,9 @@ _MISSING: tuple[tuple[str, type[ProgrammingError], str], ...] = (
     ),
 )
 
-_shared: OrderedDict[str, Calls] = OrderedDict()
-_seen: OrderedDict[tuple[tuple[str, int], ...], tuple[dict[str, Manifest], Calls]] = OrderedDict()
+# Whoever still uses a database that is forgotten here keeps it open.
+_shared: Recent[str, Calls] = Recent(KEPT)
+_seen: Recent[tuple[tuple[str, int], ...], tuple[dict[str, Manifest], Calls]] = Recent(KEPT)
 _lock = threading.Lock()
 
 
@@ -123,10 +124,7 @@ class Catalog:
 
     def _prepared(self, cursor: Cursor, text: str, settings: Mapping[str, str]) -> duckdb.Statement:
         cursor.execute(variable(self._user, self._database, self._pid, settings))
-        statements = cursor.extract_statements(text)
-        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise ProgrammingError("only one SELECT at a time can be run here")
-        return statements[0]
+        return databases.parsed(cursor, text)
 
 
 def _missing(problem: ProgrammingError) -> ProgrammingError:
@@ -161,21 +159,15 @@ def _calls(releases: Mapping[str, Release]) -> Calls:
     manifests = {name: _manifest(releases[name]) for name in sorted(releases)}
     seen = tuple((name, id(each)) for name, each in manifests.items())
     with _lock:
-        if seen in _seen:
-            return _seen[seen][1]
-        key = "\0".join(f"{name}\0{each.to_json()}" for name, each in manifests.items())
-        found = _shared.get(key)
-        if found is None:
-            found = _shared[key] = Calls(filled(manifests))
-        _shared.move_to_end(key)
-        # With the manifests, so that no other object can be given their numbers.
-        _seen[seen] = manifests, found
-        # Whoever still uses a database that is forgotten here keeps it open.
-        while len(_shared) > KEPT:
-            _shared.popitem(last=False)
-        while len(_seen) > KEPT:
-            _seen.popitem(last=False)
-        return found
+        known = _seen.get(seen)
+        if known is None:
+            key = "\0".join(f"{name}\0{each.to_json()}" for name, each in manifests.items())
+            found = _shared.get(key) or Calls(filled(manifests))
+            _shared.put(key, found)
+            # With the manifests, so that no other object can be given their numbers.
+            known = manifests, found
+            _seen.put(seen, known)
+        return known[1]
 
 
 def _manifest(release: Release) -> Manifest:

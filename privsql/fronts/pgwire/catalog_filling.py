@@ -19,6 +19,7 @@ import pyarrow as pa
 from privsql.engines import databases
 from privsql.fronts.pgwire import catalog_macros, catalog_rows
 from privsql.fronts.pgwire.catalog_rows import Release, Row, shown
+from privsql.release.names import quoted
 
 MEMORY_LIMIT = "256MB"
 SCHEMAS = {"pg_catalog": "pgc", "information_schema": "pgi"}
@@ -169,8 +170,8 @@ class _Filling:
     def _create(self, schema: str, name: str, columns: Sequence[Sequence[Any]]) -> None:
         kinds = [(column, kind) for column, kind, _ in columns]
         self._columns[schema, name] = kinds
-        listed = ", ".join(f"{databases.quoted(c)} {_type(kind)[0]}" for c, kind in kinds)
-        self._connection.execute(f"CREATE TABLE {schema}.{databases.quoted(name)} ({listed})")
+        listed = ", ".join(f"{quoted(c)} {_type(kind)[0]}" for c, kind in kinds)
+        self._connection.execute(f"CREATE TABLE {schema}.{quoted(name)} ({listed})")
 
     def _rows(self, name: str, rows: Sequence[Sequence[Any]]) -> list[Row]:
         columns = self._columns["pgc", name]
@@ -185,7 +186,7 @@ class _Filling:
             pa.array([row.get(column) for row in rows], _type(kind)[1]) for column, kind in columns
         ]
         self._connection.register("incoming", pa.table(arrays, names=[c for c, _ in columns]))
-        target = f"{schema}.{databases.quoted(name)}"
+        target = f"{schema}.{quoted(name)}"
         self._connection.execute(f"INSERT INTO {target} SELECT * FROM incoming")  # noqa: S608
         self._connection.unregister("incoming")
 
@@ -305,7 +306,7 @@ class _Filling:
     def _view(self, schema: str, name: str, values: Mapping[str, str], source: str) -> None:
         """A view in place of the table: these values, and NULL in all other columns."""
         listed = ", ".join(
-            f"CAST({values.get(column, 'NULL')} AS {_type(kind)[0]}) AS {databases.quoted(column)}"
+            f"CAST({values.get(column, 'NULL')} AS {_type(kind)[0]}) AS {quoted(column)}"
             for column, kind in self._columns[schema, name]
         )
         self._connection.execute(f'DROP TABLE {schema}."{name}"')

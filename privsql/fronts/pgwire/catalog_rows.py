@@ -15,7 +15,6 @@ CLASS = 1259  # pg_class itself
 OWNER = 10
 DATABASE = 5
 FIRST = 16_384  # PostgreSQL keeps lower numbers for itself
-MOST_TEXT = 64  # characters of a figure in a comment
 
 Row = dict[str, Any]
 

@@ -7,7 +7,6 @@ session of its release, and can be canceled at every point of that.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import pyarrow as pa
 from privsql.answer.columns import arrays, columns
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines import CanceledError, Watch, watching
+from privsql.engines.recent import Recent
 from privsql.errors import Error, Notice, NotSupportedError, Place
 from privsql.fronts.pgwire.catalog import Catalog
 from privsql.fronts.pgwire.clock import timed
@@ -95,12 +95,8 @@ class Desk:
         self.asking = ThreadPoolExecutor(workers, thread_name_prefix="privsql ask")
         # Apart, so that long statements do not keep others from being read and sent.
         self.reading = ThreadPoolExecutor(2, thread_name_prefix="privsql read")
-        self._lock = threading.Lock()
-        self._commands: OrderedDict[tuple[tuple[int, ...], str], tuple[Command, ...]] = (
-            OrderedDict()
-        )
-
-        self._answers: OrderedDict[Hashable, tuple[Outcome, Answer]] = OrderedDict()
+        self._commands: Recent[tuple[tuple[int, ...], str], tuple[Command, ...]] = Recent(READ)
+        self._answers: Recent[Hashable, tuple[Outcome, Answer]] = Recent(READ)
 
     # -- text ----------------------------------------------------------------------------
 
@@ -110,12 +106,7 @@ class Desk:
 
     def known(self, asker: Asker, text: str) -> tuple[Command, ...] | None:
         """The commands of a text that was read before."""
-        key = (self.state(asker), text)
-        with self._lock:
-            found = self._commands.get(key)
-            if found is not None:
-                self._commands.move_to_end(key)
-            return found
+        return self._commands.get((self.state(asker), text))
 
     def read(self, asker: Asker, text: str) -> tuple[Command, ...]:
         """The commands of a text."""
@@ -125,10 +116,7 @@ class Desk:
         watch = Watch(self.limits.seconds)
         found = tuple(watch.breakable(lambda: read(text, known, characters=most)))
         if len(text) <= SHORT:
-            with self._lock:
-                self._commands[key] = found
-                if len(self._commands) > READ:
-                    self._commands.popitem(last=False)
+            self._commands.put(key, found)
         return found
 
     # -- statements ----------------------------------------------------------------------
@@ -246,20 +234,15 @@ class Desk:
     def _answered(self, command: Command, outcome: Outcome) -> Answer:
         """An answer for the wire; a session that gives the same one again gets the same one."""
         key = (id(outcome), command.names)
-        with self._lock:
-            known = self._answers.get(key)
-            if known is not None:
-                self._answers.move_to_end(key)
-                return known[1]
+        known = self._answers.get(key)
+        if known is not None:
+            return known[1]
         made = Answer(
             _named(command, columns(outcome), outcome.error_bars), _table(outcome), outcome.notices
         )
         if made.table.nbytes <= SMALL:
-            with self._lock:
-                # The outcome is kept too: while it is, no other one has its number.
-                self._answers[key] = outcome, made
-                if len(self._answers) > READ:
-                    self._answers.popitem(last=False)
+            # The outcome is kept too: while it is, no other one has its number.
+            self._answers.put(key, (outcome, made))
         return made
 
     def _version(self, asker: Asker, command: Command) -> Version:

@@ -14,8 +14,6 @@ is idle holds none.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import logging
 import os
 import shutil
@@ -26,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from privsql import files
 from privsql.errors import Error, IntegrityError, OperationalError, ProgrammingError
 from privsql.fronts.gate import Served
 from privsql.fronts.session import Session
@@ -339,7 +338,7 @@ class Folders:
             _clear(parent)
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
             lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(lock)
             self._made[parent] = folder, lock
         return self._made[parent][0]
 
@@ -363,14 +362,14 @@ def _clear(parent: Path) -> None:
         with suppress(OSError):
             lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                files.lock(lock)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
 
 
 def _unread(path: Path, problem: OSError) -> OperationalError:
-    if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if problem.errno not in files.NO_ROOM:
         return OperationalError(f"{path.name} cannot be read")
     return OperationalError(
         f"there is no room for a copy of {path.name}",

@@ -12,18 +12,18 @@ each login: who is added can log in, who is removed cannot.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from privsql.errors import DataError, OperationalError
+from privsql.files import lock, written
 from privsql.fronts.pgwire.authentication import Verifier, mock, verifier
 from privsql.release.formats import check_format
 
@@ -113,7 +113,7 @@ class Users:
             except OSError:
                 raise OperationalError("the users file cannot be written") from None
             try:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock(file, wait=True)
                 yield
             finally:
                 os.close(file)
@@ -145,18 +145,10 @@ class Users:
             },
         }
         data = json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
-        staged = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
-            file = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(file, data)
-                os.fsync(file)
-            finally:
-                os.close(file)
-            staged.replace(self.path)
-        except OSError:
-            with suppress(OSError):
-                staged.unlink()
+            with written(self.path, force=True, mode=0o600) as file:
+                file.write(data)
+        except (OSError, OperationalError):
             raise OperationalError("the users file cannot be written") from None
         self._seen = None
         self._read()

@@ -1,7 +1,6 @@
 """Other people's methods, to be compared with in experiments; never used for a release.
 
-They return plain arrays and numbers, no channel and no manifest, and nothing that makes a
-release imports this module.
+They return plain arrays and numbers, no channel and no manifest.
 
 anatomy     l-diverse buckets: public columns and sensitive values in two tables (Xiao, Tao)
 dbr         every value is drawn anew from the column's distribution (SPLU 3)

@@ -1,15 +1,17 @@
 """Every construct of SQL that was thought of, with its verdict.
 
-The page ``docs/sql.md`` is written from the table in ``verdicts``, and a test asks each example
-of a small release and holds the verdict against what happens, so neither can say anything else.
+The page ``docs/sql.md`` is written from the table in ``tests/cases/constructs.list``, and a test
+asks each example of a small release and compares the verdict with what happens, so neither can say
+anything else.  A line of the table says ``construct -> verdict code: remark``; the indented lines
+below it are the example.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from privsql.sql.verdicts import VALUES
-from privsql.sql.verdicts_around import AROUND
+TABLE = Path(__file__).resolve().parents[1] / "cases" / "constructs.list"
 
 VERDICTS = {
     "answered": "an estimate (DOUBLE, not rounded) with error bars",
@@ -72,7 +74,7 @@ def read(text: str) -> tuple[Construct, ...]:
     return tuple(found)
 
 
-CONSTRUCTS = read(VALUES + AROUND)
+CONSTRUCTS = read(TABLE.read_text(encoding="utf-8"))
 
 
 def page() -> str:
