@@ -365,10 +365,10 @@ def test_a_line_is_not_entered_in_a_ledger_that_was_replaced(
 ) -> None:
     """Whoever waited for the lock of the old file must find the new one."""
     path = folder / "clinic.key.ledger"
-    lock, replaced = ledger._lock, []
+    lock, replaced = ledger.lock, []
 
-    def waits(*given: object) -> None:
-        lock(*given)  # type: ignore[arg-type]
+    def waits(descriptor: int, **how: bool) -> None:
+        lock(descriptor, **how)
         if not replaced:
             replaced.append(path.read_bytes())
             (folder / "other").write_bytes(replaced[0])
@@ -376,7 +376,7 @@ def test_a_line_is_not_entered_in_a_ledger_that_was_replaced(
 
     kept = ledger.Ledger(path, "x")
     before = len(kept.publications())
-    monkeypatch.setattr(ledger, "_lock", waits)
+    monkeypatch.setattr(ledger, "lock", waits)
     kept.record("t", "person", {}, "r")
     assert replaced
     assert len(ledger.Ledger(path, "x").publications()) == before + 1
