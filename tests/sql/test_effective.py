@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import duckdb
+import numpy as np
 import pytest
+from sqlglot import exp
 
 from privsql.fronts.session import Session
 from privsql.release.store import open_release
+from privsql.sql.effective import Bound
 from tests.oracle.releases import releases
 from tests.sql.clinic import publish
 
@@ -105,3 +109,34 @@ def test_public_rows_of_a_sample_are_counted_before_they_are_relied_on(
     for above, expected in relied.items():
         outcome = sampled.run(f"SELECT SUM({measure}) FROM clinic WHERE cost > {above}")
         assert bar(outcome, 0)["reliable"] == expected, (above, rows[above])
+
+
+@pytest.mark.parametrize("size", [3, 4, 6])
+def test_most_effective_rows_are_bounded_by_the_values_that_rows_can_have(size):
+    """Of rows with inverted values K there are ``(sum G^2)^2 / sum G^4``, G from the mean.
+
+    The bound is never below that, and where K has three values it is that.
+    """
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        values = np.sort(rng.normal(0, 3, size))
+        times = rng.integers(0, 40, size) + 1
+        rows, mean = int(times.sum()), float(times @ values / times.sum())
+        second, fourth = (float(times @ (values - mean) ** power) for power in (2, 4))
+        bound = Bound(
+            (float(values[0]), float(values[-1])),
+            floor=[0.0] * 5,
+            count=[0.0] * 5,
+            support=tuple(values.tolist()),
+        )
+        given = exp.Select(expressions=[bound.most(0)]).from_("given").sql("duckdb")
+        found = duckdb.execute(
+            "WITH given(second_0, centre_0, rows_0)"
+            f" AS (VALUES (?::DOUBLE, ?::DOUBLE, ?::DOUBLE)) {given}",
+            [second, mean, rows],
+        ).fetchone()
+        exact = second**2 / fourth
+        assert found is not None
+        assert found[0] >= exact * (1 - 1e-9)
+        if size == 3:
+            assert found[0] == pytest.approx(exact, rel=1e-9)
