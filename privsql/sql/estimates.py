@@ -10,13 +10,13 @@ intervals            stderr<i>, low<i>, high<i>, reliable<i>
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from privsql.sql.aggregates import SPREADS, Formula, counted, formula, unless_zero
-from privsql.sql.block import Aggregate, Block
+from privsql.sql.block import Aggregate
 from privsql.sql.calculus import Slope, add, derivative, is_zero, moves, multiply
 from privsql.sql.catalog import PUBLISHED
 from privsql.sql.columns import (
@@ -55,9 +55,7 @@ from privsql.sql.columns import (
 )
 from privsql.sql.quantiles import located, looked_up
 from privsql.sql.ratios import doubtful, unless
-from privsql.sql.scan import StateScan
-from privsql.sql.states import States
-from privsql.sql.sums import counted_piece, varying
+from privsql.sql.sums import Bases, counted_piece, varying
 from privsql.sql.tree import (
     cast,
     choose,
@@ -76,42 +74,11 @@ from privsql.sql.writing import KNOWN_ROWS, call, deviation, field, same, wald
 class Estimates:
     """Writes the last tables of a reconstruction."""
 
-    def __init__(
-        self,
-        block: Block,
-        states: States,
-        scan: StateScan,
-        base: Sequence[Sequence[int]],
-        halves: Sequence[str],
-        pairs: Sequence[tuple[int, int]],
-        needed: Sequence[tuple[int, int]],
-        domain: Callable[[str], str],
-        iterative: bool,
-        certain: exp.Expr,
-        totals: Sequence[tuple[int, int]] = (),
-        sure: frozenset[int] = frozenset(),
-        scored: Mapping[int, float] | None = None,
-        settled: frozenset[int] = frozenset(),
-    ) -> None:
-        self._totals = totals
-        self._sure = sure  # pieces that are known exactly
-        self._scored = scored or {}  # pieces with a score interval, and their column's retention
-        self._settled = settled  # pieces that are exact where a cell is the whole table
-        self._block = block
-        self._states = states
-        self._scan = scan
-        self._base = base
-        self._halves = halves
-        self._pairs = pairs
-        self._needed = needed
-        self._domain = domain
-        self._iterative = iterative
-        self._certain = certain
-        # Nothing varies where all is certain: slopes and covariances are left out.
-        self._fixed = isinstance(certain, exp.Boolean) and bool(certain.this)
+    def __init__(self, bases: Bases) -> None:
+        self._bases = bases
         self._formulas = {
             i: self._formula(i, aggregate)
-            for i, aggregate in enumerate(block.aggregates)
+            for i, aggregate in enumerate(bases.block.aggregates)
             if aggregate.kind == "linear"
         }
         # Slopes of intermediate results by bases: name -> base -> expression.
@@ -123,7 +90,11 @@ class Estimates:
             return column(BASE_COVARIANCE(low, high))
 
         made = formula(aggregate.call.name, lambda n: column(BASE(aggregate.bases[n])), v, LEVEL(i))
-        if self._iterative and not self._fixed and aggregate.call.name in ("sum", "count_if"):
+        if (
+            self._bases.iterative
+            and not self._bases.fixed
+            and aggregate.call.name in ("sum", "count_if")
+        ):
             # That no row is the likeliest does not make SUM the NULL of no rows.
             most = column(MOST(aggregate.bases[1]))
             value = unless_zero(most, column(BASE(aggregate.bases[0])))
@@ -134,12 +105,12 @@ class Estimates:
         """Effective rows of the pieces of each aggregate that is not exact, over the bases."""
         return {
             i: self._pieces(aggregate)
-            for i, aggregate in enumerate(self._block.aggregates)
-            if aggregate.kind == "linear" and not self._fixed and not self._is_sure(aggregate)
+            for i, aggregate in enumerate(self._bases.block.aggregates)
+            if aggregate.kind == "linear" and not self._bases.fixed and not self._is_sure(aggregate)
         }
 
     def _is_sure(self, aggregate: Aggregate) -> bool:
-        return {t for k in varying(aggregate) for t in self._base[k]} <= self._sure
+        return {t for k in varying(aggregate) for t in self._bases.base[k]} <= self._bases.sure
 
     def write(self, name: Callable[[str], str], n: int, chosen: Sequence[int]) -> exp.Select:
         """The table of one grouping set."""
@@ -154,7 +125,7 @@ class Estimates:
         query = self._more(query, "sums")
         query.append("joins", exp.Join(this=table(name("z")), kind="CROSS"))
         slopes: dict[int, dict[int, exp.Expr]] = {}
-        for i, aggregate in enumerate(self._block.aggregates):
+        for i, aggregate in enumerate(self._bases.block.aggregates):
             if aggregate.kind == "linear":
                 slopes[i] = self._linear(query, i, aggregate)
             elif aggregate.kind == "domain":
@@ -162,36 +133,36 @@ class Estimates:
             elif aggregate.kind == "mode":
                 choose(query, *_no_bars(i))
         query = self._more(query, "values")
-        for i, j in self._pairs:
+        for i, j in self._bases.pairs:
             known = i in slopes and j in slopes
             node = self._covariance(slopes[i], slopes[j], i, j) if known else exp.Null()
-            if any(self._block.aggregates[a].call.name in SPREADS for a in (i, j)):
+            if any(self._bases.block.aggregates[a].call.name in SPREADS for a in (i, j)):
                 # The slope of a root of something below zero is no number, and no error.
                 nan = cast(exp.Literal.string("nan"), "DOUBLE")
                 node = exp.Nullif(this=cast(node, "DOUBLE"), expression=nan)
             choose(query, named(cast(node, "DOUBLE"), COVARIANCE(i, j)))
-        for i, j in self._totals:
+        for i, j in self._bases.totals:
             whole: exp.Expr = exp.Null()
             if i in slopes:
-                whole = self._with_total(slopes[i], i, self._block.aggregates[j].bases[0])
+                whole = self._with_total(slopes[i], i, self._bases.block.aggregates[j].bases[0])
             choose(query, named(cast(whole, "DOUBLE"), WITH_TOTAL(i, j)))
-        for i, aggregate in enumerate(self._block.aggregates):
+        for i, aggregate in enumerate(self._bases.block.aggregates):
             if aggregate.kind == "quantile":
-                choose(query, named(located(i, aggregate, self._states), POSITION(i)))
+                choose(query, named(located(i, aggregate, self._bases.states), POSITION(i)))
         # An interval is a struct: made once, then taken apart.
-        for i, aggregate in enumerate(self._block.aggregates):
+        for i, aggregate in enumerate(self._bases.block.aggregates):
             struct = self._struct(i, aggregate) if aggregate.kind == "linear" else None
             if struct is not None:
                 choose(query, named(struct, INTERVAL(i)))
         query = self._more(query, "estimates")
-        choose(query, named(self._certain.copy(), CERTAIN))
-        for i, aggregate in enumerate(self._block.aggregates):
+        choose(query, named(self._bases.certain.copy(), CERTAIN))
+        for i, aggregate in enumerate(self._bases.block.aggregates):
             if aggregate.kind == "linear":
                 fields = self._interval(i, aggregate)
                 for family, node in zip(BARS.values(), fields, strict=True):
                     choose(query, named(node, family(i)))
             elif aggregate.kind == "quantile":
-                choose(query, *looked_up(i, aggregate, self._states))
+                choose(query, *looked_up(i, aggregate, self._bases.states))
         return query
 
     @staticmethod
@@ -203,14 +174,14 @@ class Estimates:
         query = exp.Select(
             expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("own"))]
         )
-        for i in range(len(self._block.keys)):
+        for i in range(len(self._bases.block.keys)):
             if i not in chosen:
                 choose(query, named(exp.Null(), KEY(i)))
             choose(query, named(number(int(i not in chosen)), GROUPING(i)))
         query.from_(table(name(f"bases{n}"), "own"), copy=False)
-        exact = {i: a for i, a in enumerate(self._block.aggregates) if a.kind == "exact"}
-        if not self._scan.beside:
-            known = {text: n for n, (_, text) in enumerate(self._scan.exact)}
+        exact = {i: a for i, a in enumerate(self._bases.block.aggregates) if a.kind == "exact"}
+        if not self._bases.scan.beside:
+            known = {text: n for n, (_, text) in enumerate(self._bases.scan.exact)}
             for i, aggregate in exact.items():
                 choose(
                     query,
@@ -229,7 +200,7 @@ class Estimates:
                     exp.EQ(
                         this=column(GROUPING(i), "beside"), expression=number(int(i not in chosen))
                     )
-                    for i in range(len(self._block.keys))
+                    for i in range(len(self._bases.block.keys))
                 ),
             ]
         )
@@ -258,8 +229,8 @@ class Estimates:
     def _intermediate(self, query: exp.Select, i: int, name: str, node: exp.Expr) -> None:
         choose(query, named(node.copy(), name))
         slopes: dict[int, exp.Expr] = {}
-        for k in dict.fromkeys(self._block.aggregates[i].bases):
-            if not self._fixed and moves(node, self._slope(k)):
+        for k in dict.fromkeys(self._bases.block.aggregates[i].bases):
+            if not self._bases.fixed and moves(node, self._slope(k)):
                 slopes[k] = derivative(node, self._slope(k))
                 choose(query, named(slopes[k], f"{name}_by{k}"))
         self._slopes[name] = slopes
@@ -280,7 +251,7 @@ class Estimates:
         choose(query, named(self._effective(aggregate), EFFECTIVE(i)))
         slopes: dict[int, exp.Expr] = {}
         for k in dict.fromkeys(aggregate.bases):
-            if not self._fixed and moves(made.smooth, self._slope(k)):
+            if not self._bases.fixed and moves(made.smooth, self._slope(k)):
                 slopes[k] = derivative(made.smooth, self._slope(k))
                 if not isinstance(slopes[k], exp.Literal):
                     choose(query, named(slopes[k], SLOPE(i, k)))
@@ -320,17 +291,19 @@ class Estimates:
 
     def _pieces(self, aggregate: Aggregate) -> dict[int, exp.Expr]:
         found: dict[int, exp.Expr] = {}
-        for t in dict.fromkeys(t for k in varying(aggregate) for t in self._base[k]):
-            if t in self._sure:
+        for t in dict.fromkeys(t for k in varying(aggregate) for t in self._bases.base[k]):
+            if t in self._bases.sure:
                 continue
             w, u = column(SECOND(t)), column(FOURTH(t))
             square = exp.Mul(this=w, expression=w.copy())
             ratio = exp.Div(this=square, expression=u, typed=False, safe=False)
             some = exp.GT(this=u.copy(), expression=number(0))
-            known = number(0.0 if self._scan.weighted else KNOWN_ROWS)
+            known = number(0.0 if self._bases.scan.weighted else KNOWN_ROWS)
             made = exp.Case(ifs=[exp.If(this=some, true=ratio)], default=known)
-            if t in self._settled:
-                everyone = exp.EQ(this=column(ROWS), expression=number(self._states.rows or 0))
+            if t in self._bases.settled:
+                everyone = exp.EQ(
+                    this=column(ROWS), expression=number(self._bases.states.rows or 0)
+                )
                 made = exp.Case(ifs=[exp.If(this=everyone, true=known.copy())], default=made)
             found[t] = made
         return found
@@ -338,27 +311,27 @@ class Estimates:
     def _doubt(self, aggregate: Aggregate) -> exp.Expr | None:
         """Where the rows that an average or a spread divides by cannot be told from zero."""
         at = counted(aggregate.call.name)
-        if at is None or self._fixed:
+        if at is None or self._bases.fixed:
             return None
         k = aggregate.bases[at]
-        if set(self._base[k]) <= self._sure or self._sampled_only(k):
+        if set(self._bases.base[k]) <= self._bases.sure or self._sampled_only(k):
             return None
         rows = self._effective(replace(aggregate, bases=(k,)))
         # The likelihood's average is as doubtful as the inversion's.
-        value = column((INVERTED if self._iterative else BASE)(k))
+        value = column((INVERTED if self._bases.iterative else BASE)(k))
         doubt = doubtful(value, column(BASE_COVARIANCE(k, k)), rows)
-        if isinstance(self._certain, exp.Boolean):
+        if isinstance(self._bases.certain, exp.Boolean):
             return doubt
-        return exp.And(this=exp.Not(this=wrapped(self._certain.copy())), expression=doubt)
+        return exp.And(this=exp.Not(this=wrapped(self._bases.certain.copy())), expression=doubt)
 
     def _sampled_only(self, k: int) -> bool:
         """Whether a count is uncertain by sampling alone: a sum of weights, never about zero."""
-        if not self._scan.weighted:
+        if not self._bases.scan.weighted:
             return False
-        public = not any(key.sensitive for key in self._block.keys) and not any(
-            piece.truths or piece.factor for piece in self._block.bases[k]
+        public = not any(key.sensitive for key in self._bases.block.keys) and not any(
+            piece.truths or piece.factor for piece in self._bases.block.bases[k]
         )
-        axes = self._states.axes
+        axes = self._bases.states.axes
         return public or (bool(axes) and all(axis.fixed for axis in axes))
 
     # -- intervals ----------------------------------------------------------------------
@@ -367,13 +340,13 @@ class Estimates:
         """Standard error, ends and reliability of one aggregate."""
         value = column(AGGREGATE(i))
         exact = number(0.0), value, value.copy(), exp.Boolean(this=True)
-        if self._fixed or self._is_sure(aggregate):
+        if self._bases.fixed or self._is_sure(aggregate):
             return exact
         found = self._uncertain(i, aggregate)
         sures: list[exp.Expr] = []
-        if not isinstance(self._certain, exp.Boolean):
+        if not isinstance(self._bases.certain, exp.Boolean):
             sures.append(column(CERTAIN))
-        if not self._scan.weighted:
+        if not self._bases.scan.weighted:
             # Nothing sensitive tells rows apart here, or there are none: an exact answer.
             sures.append(exp.GTE(this=column(EFFECTIVE(i)), expression=number(KNOWN_ROWS)))
         if not sures:
@@ -412,20 +385,20 @@ class Estimates:
             ]
             return *shown, exp.And(this=there, expression=field(struct, "reliable"))
         # The likelihood's interval is the inversion's, cut to what is possible.
-        base = INVERTED if self._iterative else BASE
+        base = INVERTED if self._bases.iterative else BASE
         simple = aggregate.call.name in ("count", "count_if", "sum")
-        middle = column(base(aggregate.bases[0])) if simple and self._iterative else value
+        middle = column(base(aggregate.bases[0])) if simple and self._bases.iterative else value
         low_end, high_end, good = wald(middle, spread, rows)
         return spread, *self._cut(i, aggregate, low_end, high_end), good
 
     def _struct(self, i: int, aggregate: Aggregate) -> exp.Expr | None:
         """The interval of a count under conditions on one column, or of an average."""
-        if self._fixed or self._is_sure(aggregate):
+        if self._bases.fixed or self._is_sure(aggregate):
             return None
         if aggregate.call.name != "avg":
             return self._score(i, aggregate)
         # The likelihood's interval is the inversion's, cut to what is possible.
-        base = INVERTED if self._iterative else BASE
+        base = INVERTED if self._bases.iterative else BASE
         one, two = aggregate.bases
         low, high = sorted((one, two))
         names = (
@@ -441,7 +414,7 @@ class Estimates:
         self, i: int, aggregate: Aggregate, low: exp.Expr, high: exp.Expr
     ) -> tuple[exp.Expr, ...]:
         """The likelihood's estimate lies in the possible range, and so does its interval."""
-        if not self._iterative:
+        if not self._bases.iterative:
             return low, high
         floor: exp.Expr = cast(exp.Literal.string("-infinity"), "DOUBLE")
         ceiling: exp.Expr = cast(exp.Literal.string("infinity"), "DOUBLE")
@@ -456,10 +429,10 @@ class Estimates:
 
         The published count is binomial there; the condition's mass m makes the 2 x 2 channel.
         """
-        t = counted_piece(aggregate, self._base, self._scored)
+        t = counted_piece(aggregate, self._bases.base, self._bases.scored)
         if t is None:
             return None
-        retention, mass = self._scored[t], column(MASS(t))
+        retention, mass = self._bases.scored[t], column(MASS(t))
         miss = exp.Paren(this=exp.Mul(this=number(1 - retention), expression=mass))
         hit = exp.Paren(this=exp.Add(this=number(retention), expression=miss.copy()))
         rows = []
@@ -467,7 +440,7 @@ class Estimates:
             rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=chance.copy()))
             rows.append(exp.Array(expressions=[rest, chance.copy()]))
         factors = exp.Array(expressions=[exp.Array(expressions=rows)])
-        n = cast(column(CONDITION_ROWS(t) if self._halves[t] else ROWS), "DOUBLE")
+        n = cast(column(CONDITION_ROWS(t) if self._bases.halves[t] else ROWS), "DOUBLE")
         return call("privsql_score_interval", column(OBSERVED(i)), n, factors, column(CRITICAL))
 
     # -- domains --------------------------------------------------------------------------
@@ -478,7 +451,7 @@ class Estimates:
             raise AssertionError("the block lacks a part that its kind has")
         (owner,) = {c.name for c in aggregate.ordered.find_all(exp.Column)}
         made = exp.Select(expressions=[call(aggregate.call.name, aggregate.ordered.copy())])
-        made.from_(table(self._domain(owner), PUBLISHED), copy=False)
+        made.from_(table(self._bases.domain(owner), PUBLISHED), copy=False)
         return exp.Subquery(this=made)
 
 

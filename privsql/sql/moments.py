@@ -47,7 +47,7 @@ from privsql.sql.factored import Columns, Part, Product, Run, folded
 from privsql.sql.forms import COUNTS, WEIGHTS
 from privsql.sql.reconstruct import Step
 from privsql.sql.states import MOST_STATES, States
-from privsql.sql.sums import base_pairs, counted_piece
+from privsql.sql.sums import Bases, base_pairs, counted_piece
 from privsql.sql.tree import (
     bare,
     cast,
@@ -227,7 +227,7 @@ class Moments:
         """The reconstruction; it names the sums that the scan must bring."""
         self._sums = Sums(self._scan, self._columns, self._products, self._squares, self._counted)
         bases = self._bases(prefix)
-        estimates = Estimates(
+        known = Bases(
             self._block,
             self._states,
             self._scan,
@@ -236,11 +236,11 @@ class Moments:
             self._pairs,
             self._needed,
             self._domain,
-            False,
-            exp.Boolean(this=self._columns.certain and not self._catalog.weighted),
+            certain=exp.Boolean(this=self._columns.certain and not self._catalog.weighted),
             sure=self._sure,
             scored=self._scored,
         )
+        estimates = Estimates(known)
         made = estimates.write(lambda what: f"{prefix}_{what}", 0, self._block.sets[0])
         self._effective = estimates.effective_rows()
         return Step(f"{prefix}_bases0", bases), Step(f"{prefix}_block", made)

@@ -33,6 +33,7 @@ from privsql.sql.moments import Moments
 from privsql.sql.reconstruct import Step, Writer
 from privsql.sql.scan import ADDITIVE, StateScan, exact_scan
 from privsql.sql.states import Planner, States, under
+from privsql.sql.sums import Sums
 from privsql.sql.tree import (
     Unsupported,
     cast,
@@ -118,7 +119,7 @@ class PlanWriter:
         states = planner.plan(wanted)
         scan = StateScan(self._catalog, block, states)
         self._add_exact(scan, block)
-        writer = Writer(
+        sums = Sums(
             block,
             states,
             scan,
@@ -128,14 +129,14 @@ class PlanWriter:
             self._iterative,
             part.classes,
         )
-        steps = writer.write()
-        tables = {f"{prefix}_constants": _constants(states, writer.massed)}
+        steps = Writer(sums).write()
+        tables = {f"{prefix}_constants": _constants(states, sums.massed)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
         known = self._informative(block, states, steps[0], tables)
         made = self._block_plan(prefix, part, scan, tables, steps, states, known)
-        return replace(made, score_intervals=writer.score_intervals, able=scan.able)
+        return replace(made, score_intervals=sums.score_intervals, able=scan.able)
 
     def _informative(
         self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]

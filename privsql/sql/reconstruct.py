@@ -49,9 +49,10 @@ from privsql.sql.columns import (
     solved_of,
 )
 from privsql.sql.estimates import Estimates
+from privsql.sql.kernels import Functions, cross, joined
 from privsql.sql.scan import ADDITIVE
-from privsql.sql.spreads import Spreads
-from privsql.sql.sums import Step
+from privsql.sql.spreads import Covariances
+from privsql.sql.sums import Bases, Step, Sums
 from privsql.sql.tree import (
     cast,
     choose,
@@ -66,19 +67,24 @@ from privsql.sql.tree import (
 from privsql.sql.writing import call, dot, field, or_zero, same
 
 
-class Writer(Spreads):
-    """Writes the reconstruction of one block, and names the sums that its scan must bring."""
+class Writer:
+    """Writes the reconstruction of one block from the sums that its scan brings."""
+
+    def __init__(self, sums: Sums) -> None:
+        self._sums = sums
+        self._functions = Functions(sums)
+        self._covariances = Covariances(sums)
 
     # -- steps ------------------------------------------------------------------------
 
     def write(self) -> tuple[Step, ...]:
         """All steps in order; the last makes the block's table."""
-        steps = [self._states_step(), self._coded_step()]
+        steps = [self._functions.states(), self._functions.coded()]
         whole: exp.Expr | None = None
-        for n, chosen in enumerate(self._block.sets):
+        for n, chosen in enumerate(self._sums.block.sets):
             steps += self._set_steps(n, chosen)
             part = exp.Select(expressions=[exp.Star()]).from_(
-                table(self._name(f"part{n}")), copy=False
+                table(self._sums.table_of(f"part{n}")), copy=False
             )
             whole = (
                 part
@@ -87,33 +93,35 @@ class Writer(Spreads):
             )
         if whole is None:
             raise AssertionError("the block lacks a part that its kind has")
-        return (*steps, Step(self._name("block"), whole, self.inverted))
+        return (*steps, Step(self._sums.table_of("block"), whole, self._sums.inverted))
 
     def _set_steps(self, n: int, chosen: Sequence[int]) -> list[Step]:
-        modes = [self._mode_step(n, i, a, chosen) for i, a in self._of_kind("mode")]
-        estimates = Estimates(
-            self._block,
-            self._states,
-            self._scan,
-            self._base,
-            self._halves,
-            self._pairs,
-            self._needed,
-            self._domain,
-            self._iterative,
-            self._certain(chosen),
-            self._totals,
-            self._sure(chosen),
-            {t: self._states.axes[i].retention for t, i in self._scored(chosen).items()},
-            self._settled(chosen),
+        modes = [self._mode_step(n, i, a, chosen) for i, a in self._sums.of_kind("mode")]
+        sums = self._sums
+        bases = Bases(
+            sums.block,
+            sums.states,
+            sums.scan,
+            sums.base,
+            sums.halves,
+            sums.pairs,
+            sums.needed,
+            sums.domain,
+            certain=self._certain(chosen),
+            iterative=sums.iterative,
+            totals=sums.totals,
+            sure=sums.sure(chosen),
+            scored={t: sums.states.axes[i].retention for t, i in sums.scored(chosen).items()},
+            settled=sums.settled(chosen),
         )
+        estimates = Estimates(bases)
         return [
-            self._functions(n, chosen),
-            self._kernels(n),
+            self._functions.functions(n, chosen),
+            self._functions.kernels(n),
             self._dense(n, chosen),
             *modes,
             self._bases(n, chosen),
-            Step(self._name(f"part{n}"), estimates.write(self._name, n, chosen)),
+            Step(self._sums.table_of(f"part{n}"), estimates.write(self._sums.table_of, n, chosen)),
         ]
 
     def _certain(self, chosen: Sequence[int]) -> exp.Expr:
@@ -121,20 +129,22 @@ class Writer(Spreads):
 
         They are where nothing was replaced, and swapping leaves the whole column's counts.
         """
-        if self._fixed or self._scan.weighted:
-            return exp.Boolean(this=self._fixed)
-        varying = {t for t in range(len(self._pieces)) if self._along(t, chosen) != frozenset()}
-        if not varying or not varying <= self._settled(chosen) or any(self._halves):
+        if self._sums.fixed or self._sums.scan.weighted:
+            return exp.Boolean(this=self._sums.fixed)
+        varying = {
+            t for t in range(len(self._sums.pieces)) if self._sums.along(t, chosen) != frozenset()
+        }
+        if not varying or not varying <= self._sums.settled(chosen) or any(self._sums.halves):
             return exp.Boolean(this=False)
-        return exp.EQ(this=column(ROWS), expression=number(self._states.rows or 0))
+        return exp.EQ(this=column(ROWS), expression=number(self._sums.states.rows or 0))
 
     def _dense(self, n: int, chosen: Sequence[int]) -> Step:
-        groups = [*self._public(chosen), *self._hidden]
+        groups = [*self._sums.public_keys(chosen), *self._sums.hidden]
         query = exp.Select(expressions=[*map(column, groups)]).from_(
-            table(self._name("coded")), copy=False
+            table(self._sums.table_of("coded")), copy=False
         )
-        for name in self._scan.sums:
-            if name in self.lowest:
+        for name in self._sums.scan.sums:
+            if name in self._sums.lowest:
                 continue
             lists = [
                 exp.Coalesce(this=call("list", node), expressions=[cast(exp.Array(), kind)])
@@ -143,20 +153,22 @@ class Writer(Spreads):
                     (cast(or_zero(column(name)), "DOUBLE"), "DOUBLE[]"),
                 )
             ]
-            dense = call("privsql_dense", *lists, number(self._states.count))
+            dense = call("privsql_dense", *lists, number(self._sums.states.count))
             choose(query, named(dense, name))
-        choose(query, named(cast(or_zero(exp.Sum(this=column(self._rows))), "BIGINT"), ROWS))
-        for i, (exact, _) in enumerate(self._scan.exact):
+        choose(
+            query, named(cast(or_zero(exp.Sum(this=column(self._sums.row_count))), "BIGINT"), ROWS)
+        )
+        for i, (exact, _) in enumerate(self._sums.scan.exact):
             choose(query, named(_together(exact.name, column(EXACT(i))), EXACT(i)))
         if groups:
             query.group_by(*map(column, groups), copy=False)
         elif chosen:
             # No rows are in no group, of whatever values the domain has.
-            some = exp.GT(this=exp.Sum(this=column(self._rows)), expression=number(0))
+            some = exp.GT(this=exp.Sum(this=column(self._sums.row_count)), expression=number(0))
             query.having(some, copy=False)
-        if self._iterative:
+        if self._sums.iterative:
             query = self._likely(query)
-        return Step(self._name(f"dense{n}"), query)
+        return Step(self._sums.table_of(f"dense{n}"), query)
 
     def _likely(self, dense: exp.Select) -> exp.Select:
         """The likeliest original states of every vector that is not negative.
@@ -166,12 +178,12 @@ class Writer(Spreads):
         """
         star = exp.Column(this=exp.Star(), table=exp.to_identifier("dense"))
         query = exp.Select(expressions=[star]).from_(derived(dense, "dense"), copy=False)
-        self._cross(query, table(self._name("constants"), "constants"))
-        for half in dict.fromkeys(self._halves):
-            y: exp.Expr = self._sum("products", half)
-            if least_of(half) in self.lowest:
+        cross(query, table(self._sums.table_of("constants"), "constants"))
+        for half in dict.fromkeys(self._sums.halves):
+            y: exp.Expr = self._sums.column_of("products", half)
+            if least_of(half) in self._sums.lowest:
                 least = exp.Select(expressions=[exp.Min(this=column(least_of(half)))])
-                least.from_(table(self._name("coded")), copy=False)
+                least.from_(table(self._sums.table_of("coded")), copy=False)
                 fine = exp.GTE(this=exp.Subquery(this=least), expression=number(0))
                 y = exp.Case(ifs=[exp.If(this=fine, true=y)])
             solved = call("privsql_likelihood", y, column("factors", "constants"))
@@ -179,66 +191,66 @@ class Writer(Spreads):
         return query
 
     def _bases(self, n: int, chosen: Sequence[int]) -> Step:
-        hidden = self._hidden
-        public, classes = self._public(chosen), self._classes(chosen)
+        hidden = self._sums.hidden
+        public, classes = self._sums.public_keys(chosen), self._sums.sensitive_keys(chosen)
         groups = [
             *(column(name, "dense") for name in public),
             *(column(name, "kernels") for name in classes),
         ]
         query = exp.Select(expressions=[node.copy() for node in groups])
-        query.from_(table(self._name(f"dense{n}"), "dense"), copy=False)
+        query.from_(table(self._sums.table_of(f"dense{n}"), "dense"), copy=False)
         on = every(same(column(name, "dense"), column(name, "kernels")) for name in hidden)
-        self._join(query, table(self._name(f"kernels{n}"), "kernels"), on)
+        joined(query, table(self._sums.table_of(f"kernels{n}"), "kernels"), on)
 
         def total(node: exp.Expr) -> exp.Expr:
             return or_zero(exp.Sum(this=node)) if hidden else node
 
         choose(query, named(cast(total(column(ROWS, "dense")), "BIGINT"), ROWS))
-        for i, (known, _) in enumerate(self._scan.exact):
+        for i, (known, _) in enumerate(self._sums.scan.exact):
             own: exp.Expr = column(EXACT(i), "dense")
             choose(query, named(_together(known.name, own) if hidden else own, EXACT(i)))
-        for k, pieces in enumerate(self._base):
+        for k, pieces in enumerate(self._sums.base):
             made, seen = number(0), number(0)
             for t in pieces:
-                y = self._sum("products", self._halves[t])
+                y = self._sums.column_of("products", self._sums.halves[t])
                 made = add(made, self._estimate(t))
                 seen = add(seen, dot(y.copy(), column(FUNCTION(t), "kernels")))
             choose(query, named(total(made), BASE(k)), named(total(seen), OBSERVED_BASE(k)))
-            if self._iterative:
+            if self._sums.iterative:
                 plain = number(0)
                 for t in pieces:
-                    y = self._sum("products", self._halves[t])
+                    y = self._sums.column_of("products", self._sums.halves[t])
                     plain = add(plain, dot(y, column(INVERSE(t), "kernels")))
                 ends = zip((INVERTED, LEAST, MOST), (plain, *self._range(k)), strict=True)
                 choose(query, *(named(total(node), family(k)) for family, node in ends))
-        for k, other in self._needed:
-            shared = self._covariance(k, other, chosen, total)
+        for k, other in self._sums.needed:
+            shared = self._covariances.of_bases(k, other, chosen, total)
             choose(query, named(shared, BASE_COVARIANCE(k, other)))
-        for k, other in self._total_pairs:
-            whole = self._with_total(k, other, chosen, total)
+        for k, other in self._sums.total_pairs:
+            whole = self._covariances.with_total(k, other, chosen, total)
             choose(query, named(whole, BASE_WITH_TOTAL(k, other)))
-        for t in range(len(self._halves)):
+        for t in range(len(self._sums.halves)):
             for node, family in zip(self._weights(t), (SECOND, FOURTH), strict=True):
-                choose(query, named(node if self._fixed else total(node), family(t)))
-        for t, axis in self._scored(chosen).items():
+                choose(query, named(node if self._sums.fixed else total(node), family(t)))
+        for t, axis in self._sums.scored(chosen).items():
             mass = dot(column(MASSES(axis), "kernels"), column(FUNCTION(t), "kernels"))
             choose(query, named(call("any_value", mass) if hidden else mass, MASS(t)))
-            if self._halves[t]:
-                counted = call("list_sum", self._sum("products", self._halves[t]))
+            if self._sums.halves[t]:
+                counted = call("list_sum", self._sums.column_of("products", self._sums.halves[t]))
                 choose(query, named(total(counted), CONDITION_ROWS(t)))
-        for i, aggregate in self._of_kind("quantile"):
+        for i, aggregate in self._sums.of_kind("quantile"):
             choose(query, named(self._tallies(i, aggregate), TALLY(i)))
             values: exp.Expr = column(ORDERED(i), "kernels")
             choose(query, named(call("any_value", values) if hidden else values, ORDERED(i)))
-        for i, _ in self._of_kind("mode"):
-            source = table(self._name(f"mode{n}_{i}"), f"mode{i}")
+        for i, _ in self._sums.of_kind("mode"):
+            source = table(self._sums.table_of(f"mode{n}_{i}"), f"mode{i}")
             keys = [same(column(g.name, g.table), column(g.name, f"mode{i}")) for g in groups]
-            self._join(query, source, every(keys), "LEFT")
+            joined(query, source, every(keys), "LEFT")
             best: exp.Expr = column("value", f"mode{i}")
             choose(query, named(call("any_value", best) if hidden else best, AGGREGATE(i)))
         if hidden and groups:
             query.group_by(*groups, copy=False)
-        return Step(self._name(f"bases{n}"), query)
+        return Step(self._sums.table_of(f"bases{n}"), query)
 
     def _weights(self, t: int) -> list[exp.Expr]:
         """The two sums that a piece's effective rows are made of (udfs.variance.weights).
@@ -246,18 +258,18 @@ class Writer(Spreads):
         A function that is the same in all states adds nothing to them.  Where rows were sampled
         it has the sample's error all the same, so that each row counts by ``W (W - 1) v^2``.
         """
-        if self._fixed:
+        if self._sums.fixed:
             return [number(0.0), number(0.0)]
-        half = self._halves[t]
+        half = self._sums.halves[t]
         weights = call(
             "privsql_weights",
-            self._sum("squares", half, half),
-            self._sum("fourths", half),
+            self._sums.column_of("squares", half, half),
+            self._sums.column_of("fourths", half),
             column(FUNCTION(t), "kernels"),
             column("factors", "kernels"),
         )
         found = [field(weights, part) for part in ("second", "fourth")]
-        if not self._scan.weighted:
+        if not self._sums.scan.weighted:
             return found
         varies = exp.GT(this=found[1].copy(), expression=number(0))
         level = call("list_extract", column(INVERSE(t), "kernels"), number(1))
@@ -271,10 +283,12 @@ class Writer(Spreads):
 
     def _estimate(self, t: int) -> exp.Expr:
         """One piece's sum over original rows."""
-        inverted = dot(self._sum("products", self._halves[t]), column(INVERSE(t), "kernels"))
-        if not self._iterative:
+        inverted = dot(
+            self._sums.column_of("products", self._sums.halves[t]), column(INVERSE(t), "kernels")
+        )
+        if not self._sums.iterative:
             return inverted
-        solved = column(solved_of(self._halves[t]), "dense")
+        solved = column(solved_of(self._sums.halves[t]), "dense")
         # What did not converge is no answer: NULL.
         likely = exp.Case(
             ifs=[
@@ -292,13 +306,13 @@ class Writer(Spreads):
         ends: list[exp.Expr] = []
         for function, far in (("list_min", "-infinity"), ("list_max", "infinity")):
             total: exp.Expr = number(0)
-            for t in self._base[k]:
-                half = self._halves[t]
+            for t in self._sums.base[k]:
+                half = self._sums.halves[t]
                 here = call(function, column(FUNCTION(t), "kernels"))
                 part: exp.Expr = exp.Mul(
-                    this=call("list_sum", self._sum("products", half)), expression=here
+                    this=call("list_sum", self._sums.column_of("products", half)), expression=here
                 )
-                if least_of(half) in self.lowest:
+                if least_of(half) in self._sums.lowest:
                     none = exp.Is(this=column(solved_of(half), "dense"), expression=exp.Null())
                     open_ = cast(exp.Literal.string(far), "DOUBLE")
                     part = exp.Case(ifs=[exp.If(this=none, true=open_)], default=part)
@@ -311,13 +325,13 @@ class Writer(Spreads):
         if aggregate.fraction is None:
             raise AssertionError("the block lacks a part that its kind has")
         parts = []
-        for t in self._base[aggregate.bases[0]]:
-            half = self._halves[t]
+        for t in self._sums.base[aggregate.bases[0]]:
+            half = self._sums.halves[t]
             tally = call(
                 "privsql_tally",
-                self._sum("products", half),
-                self._sum("squares", half, half),
-                self._sum("fourths", half),
+                self._sums.column_of("products", half),
+                self._sums.column_of("squares", half, half),
+                self._sums.column_of("fourths", half),
                 column(PLACE(i, t), "kernels"),
                 cast(wrapped(aggregate.fraction), "DOUBLE"),
                 exp.Greatest(
@@ -325,7 +339,9 @@ class Writer(Spreads):
                 ),
                 column("factors", "kernels"),
             )
-            parts.append(call("list", tally) if self._hidden else exp.Array(expressions=[tally]))
+            parts.append(
+                call("list", tally) if self._sums.hidden else exp.Array(expressions=[tally])
+            )
         made = parts[0]
         for part in parts[1:]:
             made = call("list_concat", made, part)
@@ -333,16 +349,16 @@ class Writer(Spreads):
 
     def _mode_step(self, n: int, i: int, aggregate: Aggregate, chosen: Sequence[int]) -> Step:
         """Per keys, the value with the largest estimated count."""
-        pieces = self._base[aggregate.bases[0]]
-        public, classes = self._public(chosen), self._classes(chosen)
+        pieces = self._sums.base[aggregate.bases[0]]
+        public, classes = self._sums.public_keys(chosen), self._sums.sensitive_keys(chosen)
         inverted = exp.Select(expressions=[exp.Star()]).from_(
-            table(self._name(f"dense{n}"), "dense"), copy=False
+            table(self._sums.table_of(f"dense{n}"), "dense"), copy=False
         )
-        self._cross(inverted, table(self._name("constants"), "constants"))
+        cross(inverted, table(self._sums.table_of("constants"), "constants"))
         count: exp.Expr = number(0)
         counted: exp.Expr | None = None
         for t in pieces:
-            y = self._sum("products", self._halves[t])
+            y = self._sums.column_of("products", self._sums.halves[t])
             choose(
                 inverted,
                 named(call("privsql_invert", y, column("factors", "constants")), SOLVED(t)),
@@ -357,8 +373,10 @@ class Writer(Spreads):
         totals = exp.Select(expressions=[*(g.copy() for g in groups), named(value, "value")])
         choose(totals, named(exp.Sum(this=count), "total"))
         totals.from_(derived(inverted, "dense"), copy=False)
-        on = every(same(column(name, "dense"), column(name, "states")) for name in self._hidden)
-        self._join(totals, table(self._name("states"), "states"), on)
+        on = every(
+            same(column(name, "dense"), column(name, "states")) for name in self._sums.hidden
+        )
+        joined(totals, table(self._sums.table_of("states"), "states"), on)
         totals.set("where", exp.Where(this=counted))
         totals.group_by(*groups, value.copy(), copy=False)
         names = [g.name for g in groups]
@@ -370,7 +388,7 @@ class Writer(Spreads):
         best.from_(derived(totals, "totals"), copy=False)
         if names:
             best.group_by(*map(column, names), copy=False)
-        return Step(self._name(f"mode{n}_{i}"), best)
+        return Step(self._sums.table_of(f"mode{n}_{i}"), best)
 
 
 def _together(name: str, part: exp.Expr) -> exp.Expr:

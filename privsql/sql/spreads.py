@@ -8,7 +8,8 @@ from sqlglot import exp
 
 from privsql.sql.calculus import sum_of
 from privsql.sql.columns import Pair
-from privsql.sql.kernels import Kernels, quotient
+from privsql.sql.kernels import quotient
+from privsql.sql.sums import Sums
 from privsql.sql.tree import (
     column,
     number,
@@ -19,25 +20,29 @@ from privsql.sql.writing import call, dot, or_zero
 Total = Callable[[exp.Expr], exp.Expr]
 
 
-class Spreads(Kernels):
+class Covariances:
     """Writes how two sums vary together, mechanism by mechanism."""
 
-    def _covariance(self, k: int, other: int, chosen: Sequence[int], total: Total) -> exp.Expr:
+    def __init__(self, sums: Sums) -> None:
+        self._sums = sums
+
+    def of_bases(self, k: int, other: int, chosen: Sequence[int], total: Total) -> exp.Expr:
+        """Covariance of two bases in a cell."""
         return sum_of(
             [
                 self._shared(Pair(min(t, u), max(t, u)), t, u, chosen, total)
-                for t in self._base[k]
-                for u in self._base[other]
+                for t in self._sums.base[k]
+                for u in self._sums.base[other]
             ]
         )
 
-    def _with_total(self, k: int, other: int, chosen: Sequence[int], total: Total) -> exp.Expr:
+    def with_total(self, k: int, other: int, chosen: Sequence[int], total: Total) -> exp.Expr:
         """Covariance of base k in a cell with another base over all cells."""
         return sum_of(
             [
                 self._shared(Pair(t, u, over_all=True), t, u, chosen, total)
-                for t in self._base[k]
-                for u in self._base[other]
+                for t in self._sums.base[k]
+                for u in self._sums.base[other]
             ]
         )
 
@@ -46,22 +51,26 @@ class Spreads(Kernels):
 
         ``total`` adds up over the values of hidden public columns.
         """
-        if self._fixed or {t, u} & self._sure(chosen):
+        if self._sums.fixed or {t, u} & self._sums.sure(chosen):
             return number(0.0)
-        halves = self._halves[t], self._halves[u]
-        plain = self._error(self._sum("squares", *halves), self._sum("products", *halves), pair)
+        halves = self._sums.halves[t], self._sums.halves[u]
+        plain = self._error(
+            self._sums.column_of("squares", *halves),
+            self._sums.column_of("products", *halves),
+            pair,
+        )
         both = total(plain)
-        place = self._whole(t, u, chosen)
+        place = self._sums.whole(t, u, chosen)
         if place is None:
             return both
         # The channel was read off the published column, so that other rows have a part in
         # the answer too (see ``_whole``).
-        axis = self._states.axes[place]
-        rows = number(self._states.rows or 0)
-        one, two = (self._sum("products", half) for half in halves)
+        axis = self._sums.states.axes[place]
+        rows = number(self._sums.states.rows or 0)
+        one, two = (self._sums.column_of("products", half) for half in halves)
         v, w = (total(call("list_sum", y.copy())) for y in (one, two))
         tail: exp.Expr = column(pair.tail, "kernels")
-        if self._hidden:  # the same for all of their values
+        if self._sums.hidden:  # the same for all of their values
             tail = call("any_value", tail)
         if axis.mechanism == "decoy":
             left = [self._left(t, rows, total), self._left(u, rows, total)]
@@ -82,9 +91,9 @@ class Spreads(Kernels):
 
     def _left(self, t: int, rows: exp.Expr, total: Total) -> exp.Expr:
         """``1 - r^3``: how far a piece is from adding up the same over all rows."""
-        half = self._halves[t]
-        first = total(call("list_sum", self._sum("products", half)))
-        square = total(call("list_sum", self._sum("squares", half, half)))
+        half = self._sums.halves[t]
+        first = total(call("list_sum", self._sums.column_of("products", half)))
+        square = total(call("list_sum", self._sums.column_of("squares", half, half)))
         whole = exp.Mul(this=rows.copy(), expression=square)
         share = quotient(
             exp.Mul(this=first, expression=first.copy()),
