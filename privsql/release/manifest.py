@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.channels import Channel, Domain, channel_from_dict, domain_from_dict
-from privsql.errors import DomainError, Error, IntegrityError
+from privsql.errors import Error, IntegrityError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -241,14 +241,6 @@ class Manifest:
             )
         except (KeyError, TypeError, ValueError, AttributeError, Error):
             raise IntegrityError("the manifest of the release is damaged") from None
-
-    def column(self, name: str) -> PublicColumn | SensitiveColumn:
-        """Return the column of this name, as SQL finds it: the case does not matter."""
-        columns: list[PublicColumn | SensitiveColumn] = [*self.public, *self.sensitive]
-        for column in columns:
-            if column.name.casefold() == name.casefold():
-                return column
-        raise DomainError(f"the release has no column {name!r}")
 
 
 def _sensitive(data: Mapping[str, Any]) -> SensitiveColumn:
