@@ -89,7 +89,7 @@ def draw(case: Case, setting: Setting, way: Way, seed: int) -> Drawn:
         weights = np.ones(len(rows))
     elif way != "UP":
         limits = caps(case.groups, [published], [channel], cap=way, **asked)
-        keep, scaled = sample(case.groups, limits, rng)
+        keep, scaled = sample(case.groups, limits, rng.random(len(case.groups)))
         rows, weights = np.flatnonzero(keep), scaled[keep]
     shape = case.counts.shape
     flat = case.groups[rows] * case.size + published[rows]

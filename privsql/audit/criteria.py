@@ -47,11 +47,6 @@ def gamma_for(rho1: float, rho2: float) -> float:
     return gamma_of_rho(rho1, rho2)
 
 
-def epsilon_of(gamma: float) -> float:
-    """Local differential privacy, ``epsilon = ln gamma``."""
-    return math.log(gamma)
-
-
 def retention_for(
     size: int,
     *,
@@ -95,11 +90,6 @@ def breach(prior: float, gamma: float) -> Posterior:
         return Posterior(0.0, 1.0)
     high = factor * chance / (1 + (factor - 1) * chance)
     return Posterior(chance / (chance + factor * (1 - chance)), high)
-
-
-def safe(gamma: float, rho1: float, rho2: float) -> bool:
-    """Whether (rho1, rho2) is safe, ``rho2 (1-rho1) / (rho1 (1-rho2)) >= gamma``."""
-    return _gamma(gamma) <= gamma_for(rho1, rho2) * (1 + ROUNDING)
 
 
 def value_gammas(channel: Channel) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ cells     which of them a query tells apart, and what of that a channel lumps ex
 """
 
 from privsql.channels.categorical import Categorical
-from privsql.channels.cells import Cells, partition, refine
+from privsql.channels.cells import Cells, refine
 from privsql.channels.channel import Channel, amplification, channel_from_dict, gamma_of_rho
 from privsql.channels.domain import Domain, domain_from_dict
 from privsql.channels.grid import Grid
@@ -32,6 +32,5 @@ __all__ = [
     "channel_from_dict",
     "domain_from_dict",
     "gamma_of_rho",
-    "partition",
     "refine",
 ]

@@ -82,11 +82,6 @@ class Categorical(Domain):
                 hint="integers have 64 bits, decimals 38 digits, text is Unicode",
             ) from None
 
-    @classmethod
-    def boolean(cls, *, nullable: bool = False) -> Categorical:
-        """False and true, in SQL's order."""
-        return cls((False, True), nullable)
-
     @property
     def points(self) -> int:
         """How many categories there are."""

@@ -106,37 +106,6 @@ class Cells:
         starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         return np.add.reduceat(array[..., order], starts, axis=-1)
 
-    def parents(self, coarse: Cells) -> Labels:
-        """For a refinement of ``coarse``: the coarse cell that holds each of our cells.
-
-        >>> Cells.of([0, 1, 2, 2]).parents(Cells.of([0, 0, 1, 1]))
-        array([0, 0, 1])
-        """
-        refines = coarse.size == self.size
-        parents = coarse.labels[self.first] if refines else coarse.labels
-        if not refines or not np.array_equal(parents[self.labels], coarse.labels):
-            raise ChannelError("one partition does not refine the other")
-        return parents
-
-
-def partition(truths: Sequence[ArrayLike], size: int) -> Cells:
-    """Coarsest partition that tells apart what the conditions tell apart.
-
-    ``truths`` holds one array of ``size`` truth values a condition (three-valued, see
-    ``logic``), or any other codes, as for the expressions of GROUP BY; a cell is a vector
-    of them.  No condition at all leaves one cell.
-
-    >>> partition([[2, 2, 0, 0, 1], [2, 0, 0, 0, 1]], 5).labels
-    array([0, 1, 2, 2, 3])
-    """
-    cells = Cells.of(np.zeros(size, dtype=np.intp))
-    for truth in truths:
-        codes = truth if isinstance(truth, np.ndarray) else np.array(truth, dtype=object)
-        if codes.shape != (size,):
-            raise ChannelError(f"a condition needs one truth value for each of {size} values")
-        cells = _split(cells, Cells.of(codes))
-    return cells
-
 
 def refine(cells: Cells, channel: Channel) -> Cells:
     """Coarsest refinement of ``cells`` that is lumpable under ``channel``.

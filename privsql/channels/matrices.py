@@ -105,7 +105,7 @@ class Decoy(Matrix):
 
     def __init__(self, group_size: int, matrix: ArrayLike) -> None:
         super().__init__(matrix, independent=False)
-        self.group_size = _checked_group_size(group_size)
+        self.group_size = checked_group_size(group_size)
         if self.size < self.group_size:
             raise ChannelError("a decoy group cannot hold more distinct values than there are")
         if np.abs(np.diagonal(self._matrix) - 1 / self.group_size).max() > SUM_TOLERANCE:
@@ -142,7 +142,8 @@ def _checked_transition(matrix: ArrayLike) -> Array:
     return array
 
 
-def _checked_group_size(value: object) -> int:
+def checked_group_size(value: object) -> int:
+    """The number of values in a decoy group, at least 2."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 2:
         raise ChannelError("group_size must be a whole number of at least 2")
     return int(value)

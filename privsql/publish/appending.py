@@ -40,7 +40,7 @@ from privsql.release.names import (
     quoted,
     values_table,
 )
-from privsql.release.store import attach, open_release, write_manifest
+from privsql.release.store import attach, count_rows, open_release, write_manifest
 
 # The labels of a tuple, together; the statement that ranks them spells it out.
 LABELS = f"{RESERVED}labels"
@@ -153,7 +153,7 @@ def _rebuild(
         con,
         replace(
             manifest,
-            rows=_count(con.table(table)),
+            rows=count_rows(con.table(table)),
             groups=replace(manifest.groups, count=groups),
             # Clients draw by themselves, under no key that we could know of.
             privacy=replace(manifest.privacy, memory=False, batches=len(manifest.batches)),
@@ -194,7 +194,7 @@ def _renumber(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> int:
     )
     _store(con, f"CREATE TABLE {TUPLES} AS", numbered.sort(*keys) if keys else numbered)
     written = con.table(TUPLES)
-    if _count(written) != _count(con.table("counted")):
+    if count_rows(written) != count_rows(con.table("counted")):
         raise IntegrityError("the values of a public column do not have one label each")
     return _largest(written, GROUP) + 1
 
@@ -240,7 +240,3 @@ def _largest(relation: duckdb.DuckDBPyRelation, name: str) -> int:
     return int(
         relation.aggregate([FunctionExpression("max", ColumnExpression(name))]).fetchall()[0][0]
     )
-
-
-def _count(relation: duckdb.DuckDBPyRelation) -> int:
-    return int(relation.aggregate([FunctionExpression("count")]).fetchall()[0][0])

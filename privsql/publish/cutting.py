@@ -66,14 +66,12 @@ def cut_down(
         copies = np.bincount(kept, minlength=len(groups))
         _apply(con, copies=copies)
         return
-    quotas = np.where(counts > sizes, np.maximum(np.floor(np.minimum(sizes, counts)), 1), counts)
     order = table.column(ORDER).to_numpy()
     # Rows of one person carry one number: ties are broken at random, never by position.
     mixed = rng.permutation(len(groups))
-    keep = np.empty(len(groups), dtype=np.bool_)
-    keep[mixed] = sps.lowest(groups[mixed], quotas.astype(np.intp), uniform(order[mixed]))
-    weights = np.divide(counts, quotas, out=np.ones(len(counts)), where=quotas > 0)[groups]
-    _apply(con, weights=np.where(keep, weights, 0.0))
+    weights = np.empty(len(groups))
+    weights[mixed] = sps.sample(groups[mixed], sizes, uniform(order[mixed]))[1]
+    _apply(con, weights=weights)
 
 
 def _apply(

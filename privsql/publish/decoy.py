@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels.channel import MATRIX_LIMIT
-from privsql.channels.matrices import Decoy
+from privsql.channels.matrices import Decoy, checked_group_size
 from privsql.errors import ChannelError, TooLargeError
 
 Integers = NDArray[np.integer[Any]]
@@ -60,7 +60,7 @@ def check_eligible(totals: ArrayLike, c: int) -> None:
 0.50; decoy groups of 2 need every share to be at most 0.45
     HINT: choose smaller groups, or merge or drop the frequent value
     """
-    f, c = np.asarray(totals, dtype=np.float64), _checked_c(c)
+    f, c = np.asarray(totals, dtype=np.float64), checked_group_size(c)
     if f.ndim != 1 or not f.sum() > 0:
         raise ChannelError("decoy groups need at least one row")
     share = float(f.max() / f.sum())
@@ -85,7 +85,7 @@ def partition(
     >>> np.bincount(groups[~left]), int(left.sum())
     (array([3, 3]), 1)
     """
-    c = _checked_c(c)
+    c = checked_group_size(c)
     codes = np.asarray(codes)
     if len(codes) >= 1 << 31:
         raise TooLargeError("decoy groups are formed of at most 2^31 rows")
@@ -120,7 +120,7 @@ def publish(
     """
     codes = np.asarray(codes)
     rows = np.flatnonzero(groups >= 0)
-    table = _members(groups[rows], codes[rows], _checked_c(c))
+    table = _members(groups[rows], codes[rows], checked_group_size(c))
     published = np.full(len(codes), -1, dtype=codes.dtype)
     places = groups[rows].astype(np.int64)
     places *= c
@@ -161,7 +161,7 @@ def decoy_channel(
            [0.25, 0.5 , 0.25],
            [0.25, 0.25, 0.5 ]])
     """
-    totals, c = np.asarray(published_totals).astype(np.int64), _checked_c(c)
+    totals, c = np.asarray(published_totals).astype(np.int64), checked_group_size(c)
     if len(totals) > MATRIX_LIMIT:
         raise TooLargeError(
             f"the channel of decoy groups over {len(totals)} values is not built"
@@ -335,9 +335,3 @@ def _ranges(starts: NDArray[Any], lengths: Indices) -> NDArray[Any]:
     total = int(ends[-1]) if len(ends) else 0
     offsets = starts - (ends - lengths).astype(starts.dtype)
     return np.repeat(offsets, lengths) + np.arange(total, dtype=starts.dtype)
-
-
-def _checked_c(c: object) -> int:
-    if isinstance(c, bool) or not isinstance(c, (int, np.integer)) or c < 2:
-        raise ChannelError("group_size must be a whole number of at least 2")
-    return int(c)

@@ -29,6 +29,7 @@ from privsql.errors import DataError, OperationalError, ProgrammingError
 from privsql.publish.database import MEMORY, quiet
 from privsql.publish.kinds import exactly, keep_types
 from privsql.release.names import quoted
+from privsql.release.store import count_rows
 
 CSV, PARQUET, DUCKDB = {".csv", ".tsv", ".txt"}, {".parquet", ".pq"}, {".duckdb", ".db", ".ddb"}
 
@@ -64,7 +65,7 @@ class Source:
     def rows(self) -> int:
         """Count the rows."""
         with readable():
-            return _count(self.relation)
+            return count_rows(self.relation)
 
     def people(self, unit: str) -> int:
         """Count the different units."""
@@ -198,8 +199,8 @@ def _open_joined(
         with readable(), _roomy():
             relation = _side_by_side(connection, parts)
         # One to one, so what a part has more than the whole is what others miss.
-        whole = _count(relation)
-        apart = [_count(part.relation) - whole for part in parts]
+        whole = count_rows(relation)
+        apart = [count_rows(part.relation) - whole for part in parts]
         if any(apart):
             rows = ", ".join(f"{n} of {part}" for n, part in zip(apart, parts, strict=True) if n)
             raise DataError(
@@ -290,7 +291,7 @@ def _check_parts(parts: Sequence[_Part]) -> None:
     for part in parts:
         key, counted = ColumnExpression(part.key), FunctionExpression("count").alias("n")
         with _roomy():
-            missing = _count(part.relation.filter(key.isnull()))
+            missing = count_rows(part.relation.filter(key.isnull()))
             groups = part.relation.filter(key.isnotnull()).aggregate([key.alias("k"), counted])
             again = groups.filter(rows > 1).aggregate([FunctionExpression("sum", rows)])
             repeated = int(again.fetchall()[0][0] or 0)
@@ -317,10 +318,6 @@ def _side_by_side(
         )
     relation.sort(ColumnExpression(key)).create("joined")
     return connection.table("joined")
-
-
-def _count(relation: duckdb.DuckDBPyRelation) -> int:
-    return int(relation.aggregate([FunctionExpression("count")]).fetchall()[0][0])
 
 
 @contextmanager

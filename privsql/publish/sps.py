@@ -94,26 +94,23 @@ def caps(
     return smallest
 
 
-def sample(group_numbers: Integers, sizes: Array, rng: np.random.Generator) -> tuple[Mask, Array]:
+def sample(group_numbers: Integers, sizes: Array, numbers: Array) -> tuple[Mask, Array]:
     """Sample each group with ``|g| > s_g`` down to ``floor(s_g)`` rows, at least one.
 
-    Simple random sampling without replacement.  Returns which rows stay, shape (n,), and
-    the weight of each row: ``|g|/|g1|`` in a sampled group, 1 in any other, 0 for a row
-    that does not stay.  The weights of a group add up to |g|.
-
-    A release that must not show other rows when it is made again takes its numbers from the
-    publisher's key instead of ``rng``: see :func:`lowest`.
+    Those with the lowest ``numbers`` stay: random ones are simple random sampling without
+    replacement, and from the publisher's key they are the same when the release is made again.
+    Returns which rows stay, shape (n,), and the weight of each row: ``|g|/|g1|`` in a sampled
+    group, 1 in any other, 0 for a row that does not stay.  The weights of a group add up to |g|.
 
     >>> keep, weight = sample(np.array([0, 0, 0, 0, 1]), np.array([2.7, 9.0]),
-    ...                       np.random.default_rng(1))
-    >>> int(keep.sum()), sorted(weight.tolist())
-    (3, [0.0, 0.0, 1.0, 2.0, 2.0])
+    ...                       np.array([0.3, 0.1, 0.4, 0.2, 0.5]))
+    >>> keep.tolist(), weight.tolist()
+    ([False, True, False, True, True], [0.0, 2.0, 0.0, 2.0, 1.0])
     """
     counts, kept = _quotas(group_numbers, sizes)
-    keep = lowest(group_numbers, kept, rng.random(len(group_numbers)))
+    keep = lowest(group_numbers, kept, numbers)
     weights = np.divide(counts, kept, out=np.ones(len(counts)), where=kept > 0)[group_numbers]
-    weights *= keep
-    return keep, weights
+    return keep, weights * keep
 
 
 def lowest(group_numbers: Integers, quotas: Indices, numbers: Array) -> Mask:

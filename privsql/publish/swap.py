@@ -10,7 +10,7 @@ reconstruction, and the replacing distribution q can be read off the published c
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,36 +68,6 @@ def estimated_replacing(published_codes: Integers, size: int) -> Array:
         raise DomainError("a column without rows has no distribution")
     shares: Array = counts / len(published_codes)
     return shares
-
-
-def estimate(
-    selected: Mask, matching: Mask, retention: float, mechanism: Literal["identity", "swap"]
-) -> tuple[float, float]:
-    """Rows of a public condition P whose original value lies in S: (estimate, variance).
-
-    selected    the row satisfies P, shape (n,)
-    matching    its published value lies in S, shape (n,)
-
-        x = (n_PS - (1-p) n_P n_S/N) / p
-        Var = sum k^2 p^2 (G^2 - G),   G = (1_S - (1-p) n_S/N) / p,
-        k = (1_P - (1-p) n_P/N) / p for identity, (1_P - n_P/N) / p for swap
-
-    (reconstruction, 3; rows are not independent, so the variance is an approximation; with
-    P everything, swap's answer is exact and its variance 0).
-
-    >>> rows = np.array([True, True, False, False])
-    >>> estimate(rows, np.array([True, False, True, False]), 0.5, "swap")
-    (1.0, 0.75)
-    """
-    p, n = checked_retention(retention), len(selected)
-    if n == 0:
-        return 0.0, 0.0
-    share_p, share_s = float(selected.mean()), float(matching.mean())
-    count = float((selected & matching).sum() - (1 - p) * n * share_p * share_s) / p
-    spread = 1.0 if mechanism == "swap" else 1 - p
-    k = (selected - spread * share_p) / p
-    g = (matching - (1 - p) * share_s) / p
-    return count, float(p * p * np.sum(k * k * (g * g - g)))
 
 
 def _replaced(codes: Integers, retention: float, rng: np.random.Generator) -> NDArray[np.intp]:

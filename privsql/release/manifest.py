@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.channels import Channel, Domain, channel_from_dict, domain_from_dict
-from privsql.errors import DomainError, Error, IntegrityError
+from privsql.errors import Error, IntegrityError
 from privsql.release.formats import check_format
 
 if TYPE_CHECKING:
@@ -242,14 +242,6 @@ class Manifest:
             )
         except (KeyError, TypeError, ValueError, AttributeError, Error):
             raise IntegrityError("the manifest of the release is damaged") from None
-
-    def column(self, name: str) -> PublicColumn | SensitiveColumn:
-        """Return the column of this name, as SQL finds it: the case does not matter."""
-        columns: list[PublicColumn | SensitiveColumn] = [*self.public, *self.sensitive]
-        for column in columns:
-            if column.name.casefold() == name.casefold():
-                return column
-        raise DomainError(f"the release has no column {name!r}")
 
 
 def _sensitive(data: Mapping[str, Any]) -> SensitiveColumn:

@@ -159,11 +159,6 @@ class Spec:
         """The columns that are published as they are."""
         return tuple(column for column in self.columns if column.role == "public")
 
-    @property
-    def dropped(self) -> tuple[ColumnSpec, ...]:
-        """The columns that never leave, unit and join key included."""
-        return tuple(column for column in self.columns if column.role == "drop")
-
     def column(self, name: str) -> ColumnSpec:
         """The column of this name, in whatever case, as in SQL."""
         for column in self.columns:

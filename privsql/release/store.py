@@ -209,7 +209,7 @@ def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path
         names = [name for name, _ in found[len(expected) :]]
         if found[: len(expected)] != expected or names != hidden:
             raise IntegrityError(f"the table in {path} is not the one that its manifest describes")
-        rows = _count(table)
+        rows = count_rows(table)
     except duckdb.Error:
         raise IntegrityError(f"the table in {path} is damaged or missing") from None
     if rows != manifest.rows:
@@ -231,7 +231,7 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
         for table, columns in wanted.items():
             if set(connection.table(table).columns) != columns:
                 raise wrong
-        sizes = [_count(connection.table(domain_table(column.name))) for column in listed]
+        sizes = [count_rows(connection.table(domain_table(column.name))) for column in listed]
         last, total = (
             connection.table(TUPLES)
             .aggregate(
@@ -261,7 +261,8 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
         raise wrong
 
 
-def _count(relation: duckdb.DuckDBPyRelation) -> int:
+def count_rows(relation: duckdb.DuckDBPyRelation) -> int:
+    """How many rows a relation has."""
     return int(relation.aggregate([FunctionExpression("count")]).fetchall()[0][0])
 
 

@@ -13,14 +13,12 @@ from examples.papers.fine_utility import record_utility
 from examples.papers.formulas import finegrain_check, laplace_ratio
 from privsql.audit.criteria import (
     breach,
-    epsilon_of,
     gamma_for,
     identity_limit,
     reconstructible_rows,
     retention_for,
     s_limit,
     s_limit_many,
-    safe,
     value_gammas,
 )
 from privsql.channels import FineGrain, Matrix, Replace, Uniform
@@ -43,9 +41,14 @@ CHANNELS = [
 ]
 
 
+def safe(gamma: float, rho1: float, rho2: float) -> bool:
+    """Whether (rho1, rho2) is safe, ``rho2 (1-rho1) / (rho1 (1-rho2)) >= gamma``."""
+    return gamma <= gamma_for(rho1, rho2) * (1 + 1e-9)
+
+
 def test_gammas_of_the_fine_grain_example():
     assert [gamma_for(*rho) for rho in RHOS] == pytest.approx([1.5, 3, 9.5, 18])
-    assert epsilon_of(gamma_for(0.1, 0.25)) == pytest.approx(math.log(3))
+    assert math.log(gamma_for(0.1, 0.25)) == pytest.approx(math.log(3))
 
 
 def test_constants_of_olap():

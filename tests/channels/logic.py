@@ -9,10 +9,12 @@ keeps what is TRUE.  Hence the complement of P is "P is not true", never ``NOT P
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privsql.channels import Cells
 from privsql.errors import ChannelError
 
 Truth = NDArray[np.int8]
@@ -68,3 +70,31 @@ def is_true(value: Truth) -> NDArray[np.bool_]:
     """
     kept: NDArray[np.bool_] = value == TRUE
     return kept
+
+
+def partition(truths: Iterable[Any], size: int) -> Cells:
+    """Coarsest partition of values that tells apart what the conditions tell apart.
+
+    ``truths`` holds one array of ``size`` truth values, or any other codes, a condition.
+
+    >>> partition([[2, 2, 0, 0, 1], [2, 0, 0, 0, 1]], 5).labels
+    array([0, 1, 2, 2, 3])
+    """
+    cells = Cells.of(np.zeros(size, dtype=np.intp))
+    for truth_values in truths:
+        given = truth_values
+        codes = given if isinstance(given, np.ndarray) else np.array(given, dtype=object)
+        other = Cells.of(codes)
+        cells = Cells.of(cells.labels * other.count + other.labels)
+    return cells
+
+
+def parents(cells: Cells, coarse: Cells) -> NDArray[np.intp]:
+    """For a refinement of ``coarse``: the coarse cell that holds each of its cells.
+
+    >>> parents(Cells.of([0, 1, 2, 2]), Cells.of([0, 0, 1, 1]))
+    array([0, 0, 1])
+    """
+    found = coarse.labels[cells.first]
+    assert np.array_equal(found[cells.labels], coarse.labels), "no refinement"
+    return found

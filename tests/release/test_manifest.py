@@ -102,8 +102,3 @@ def test_every_field_is_explained_on_its_page():
 )
 def test_the_promise_in_words(privacy, words):
     assert words in privacy.statement()
-
-
-def test_columns_are_found_whatever_their_case():
-    assert example().column("JOB").name == "job"
-    assert example().column("Age").name == "age"
