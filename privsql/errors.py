@@ -12,6 +12,7 @@ HINT: choose a retention above 0
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -68,6 +69,46 @@ class Notice:
         return f"NOTICE [{self.code}]: {self.text}"
 
 
+def how_many(count: int, one: str, several: str | None = None) -> str:
+    """A number with its noun, and a verb where one follows, in agreement.
+
+    >>> how_many(1, "row"), how_many(2000, "row"), how_many(1, "value lies", "values lie")
+    ('1 row', '2,000 rows', '1 value lies')
+    """
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def with_article(noun: str) -> str:
+    """A noun after its indefinite article; of nouns in u- those met here begin with a consonant.
+
+    >>> with_article("integer"), with_article("date"), with_article("uniform")
+    ('an integer', 'a date', 'a uniform')
+    """
+    return f"{'an' if noun[:1].lower() in tuple('aeio') else 'a'} {noun}"
+
+
+def wrapped(text: str, width: int | None, hang: str = "  ") -> str:
+    """Lines broken between words at a width, what goes on indented below; None: as they are.
+
+    >>> print(wrapped("HINT: ask for a larger group of people.", 24))
+    HINT: ask for a larger
+      group of people.
+    """
+    if width is None:
+        return text
+    lines = []
+    for line in text.splitlines():
+        lead = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line,
+            max(20, width),
+            subsequent_indent=lead + hang,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
+
+
 class Warning(Exception):  # noqa: N818 - the name is PEP 249's
     """Something important that is not an error (PEP 249)."""
 
@@ -85,8 +126,22 @@ class Error(Exception):
         self.place = place
 
     def __str__(self) -> str:
-        """Print in the project's format: code, reason, place in the text, way out."""
-        lines = [f"ERROR {self.sqlstate} [{self.code}]: {self.reason}"]
+        """Format for programs and logs: SQLSTATE, code, reason, place in the text, hint."""
+        return self._shown(f"ERROR {self.sqlstate} [{self.code}]: {self.reason}")
+
+    def for_people(self) -> str:
+        """Format for a terminal: the SQLSTATE after the message.
+
+        >>> print(ChannelError("retention 0 keeps nothing").for_people())
+        ERROR [channel]: retention 0 keeps nothing (SQLSTATE 22023)
+        """
+        first, newline, rest = self.reason.partition("\n")
+        return self._shown(
+            f"ERROR [{self.code}]: {first} (SQLSTATE {self.sqlstate}){newline}{rest}"
+        )
+
+    def _shown(self, head: str) -> str:
+        lines = [head]
         if self.place is not None:
             lines.append(str(self.place))
         if self.hint is not None:

@@ -106,7 +106,7 @@ def score_interval(hits: ArrayLike, rows: ArrayLike, kron: Kron, z: Critical) ->
         a, c, y = 1 - a, 1 - c, n - y
     slope, inner, outer = a - c, a * (1 - a), c * (1 - c)
     if slope == 0:
-        raise KernelError("the two states cannot be told apart: the channel is singular")
+        raise KernelError("the two states cannot be distinguished: the channel is singular")
     # Nothing random (retention 1) needs no correction: the count is the truth.
     correction = 0.5 if inner or outer else 0.0
     low = _score_end(y - correction - c * n, n, slope, inner, outer, -z)

@@ -72,9 +72,9 @@ def fill_retention(counts: ArrayLike, retention: float, replacing: ArrayLike) ->
     """
     weights = np.asarray(replacing, dtype=np.float64)
     if weights.ndim != 1 or not weights.size:
-        raise KernelError("a replacing distribution is a vector of probabilities")
+        raise KernelError("a replacement distribution is a vector of probabilities")
     if not (weights.min() >= 0 and abs(weights.sum() - 1) <= ROW_SUM_TOLERANCE):
-        raise KernelError("a replacing distribution must be non-negative and sum to one")
+        raise KernelError("a replacement distribution must be non-negative and sum to one")
     if not 0 < retention <= 1:
         raise KernelError(f"retention must lie in (0, 1]; it is {retention:g}")
     observed = checked_counts(counts, Kron([np.eye(len(weights))]))

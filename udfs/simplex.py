@@ -92,7 +92,7 @@ def checked_channel(kron: Kron) -> None:
     """
     for position, factor in enumerate(kron.factors, start=1):
         if factor.min() < 0:
-            raise KernelError(f"factor {position} has a negative entry: it is no channel")
+            raise KernelError(f"factor {position} has a negative entry: it is not a channel")
         if np.abs(factor.sum(axis=1) - 1).max() > 1e-9:
             raise KernelError(f"factor {position} has a row that does not sum to one")
 

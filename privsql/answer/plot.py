@@ -68,7 +68,7 @@ def _drawn(outcome: Outcome) -> list[int]:
     found = [i for i in numbers if outcome.columns[i].estimate] or numbers
     if not found:
         raise ProgrammingError(
-            "plot() draws numbers, and this answer has none",
+            "this answer has no numeric column to plot",
             hint="select an aggregate such as COUNT(*)",
         )
     return found

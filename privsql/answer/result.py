@@ -38,9 +38,9 @@ class Answer:
     ... )
     >>> print(Answer(outcome))
      illness | n
-    ---------+------------
-     flu     | 1402 ± 348
-     none    | 8598 ± 348
+    ---------+-------------
+     flu     | 1,402 ± 348
+     none    | 8,598 ± 348
     2 rows; estimates by inversion, errors at 95%
     ±: half of the 95% interval
     """
@@ -70,8 +70,8 @@ class Answer:
             return explanation(self.outcome)
         if self._explain is None:
             raise NotSupportedError(
-                "this answer does not know the statement that it answers",
-                hint="ask con.explain(sql)",
+                "this answer was made without its statement",
+                hint="call con.explain(sql)",
             )
         return self._explain()
 

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from privsql.answer.grid import ROWS, Grid, grid, notices
 from privsql.answer.outcome import Outcome
 from privsql.answer.padding import DOTS, pad, padded
+from privsql.errors import wrapped
 
 WHOLE = "columns and df() have them all"
 
@@ -32,7 +33,7 @@ def text(
         max_width = shutil.get_terminal_size((120, 24)).columns
     found = grid(outcome, max_rows)
     lines, left_out = _table(found, max_width)
-    footer = list(found.footer)
+    footer = [wrapped(line, max_width) for line in found.footer]
     if left_out:
         some = f"{len(found.names)} columns, {len(found.names) - left_out} shown"
         footer.insert(0, f"{some}; {whole}")

@@ -113,7 +113,7 @@ def raw_cells(con: duckdb.DuckDBPyConnection, manifest: Manifest, column: Sensit
     if strangers:
         raise DataError(
             "the raw source does not match the release: it has combinations of"
-            f" {', '.join(manifest.groups.columns)} that the release has not",
+            f" {', '.join(manifest.groups.columns)} that the release does not have",
             hint="name the source that this release was made from",
         )
     return _cells(found, column.name, column.domain, manifest.groups.count)

@@ -247,7 +247,7 @@ def reconstructible_rows(error: float, delta: float, retention: float) -> float:
     """
     p = _retention(retention)
     if not 0 < error < 1 or not 0 < delta < 1:
-        raise ChannelError("the error and delta must lie between 0 and 1, both excluded")
+        raise ChannelError("the error and delta must lie strictly between 0 and 1")
     return 4 * math.log(2 / delta) / (p * error) ** 2
 
 
@@ -319,5 +319,5 @@ def _gamma(value: float) -> float:
 def _retention(value: float) -> float:
     number = checked_number(value, "retention")
     if not 0 < number <= 1:
-        raise ChannelError("retention must lie above 0 and at most at 1")
+        raise ChannelError("retention must be above 0 and at most 1")
     return number

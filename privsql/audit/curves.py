@@ -188,8 +188,8 @@ def unreachable(point: Point, wanted: Sequence[float]) -> AdviseError:
             hint += "ask about more rows, with fewer conditions or coarser ranges"
             if point.retention < LIFTED:
                 hint += (
-                    "; accept_epsilon = true in the spec lifts the limit on retention, and with"
-                    " it what protects people"
+                    "; accept_epsilon = true in the spec lifts the limit on retention, at the"
+                    " expense of privacy"
                 )
             return AdviseError(
                 f"query {i + 1} cannot have ± {limit:g}: at retention {point.retention:.4g}, the"

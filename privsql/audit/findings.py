@@ -46,7 +46,7 @@ class Thresholds:
         }
         wrong = [name for name, value in between.items() if not 0 < value < 1]
         if wrong:
-            raise ProgrammingError(f"{', '.join(wrong)} must lie between 0 and 1, both excluded")
+            raise ProgrammingError(f"{', '.join(wrong)} must lie strictly between 0 and 1")
         if self.alpha < 1:
             raise ProgrammingError("alpha must be a whole number of at least 1")
 

@@ -175,7 +175,7 @@ def _read() -> Iterator[None]:
         ) from None
     except duckdb.OutOfMemoryException:
         raise OperationalError(
-            "the raw source has too many groups for the memory of this machine"
+            "the raw source has too many groups for this machine's memory"
         ) from None
     except duckdb.Error:
         raise DataError(

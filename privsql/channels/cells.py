@@ -91,7 +91,7 @@ class Cells:
     def sums(self, values: ArrayLike) -> NDArray[np.float64]:
         """Add up a function of the values within each cell, along the last axis.
 
-        With the replacing distribution these are the cells' masses.
+        With the replacement distribution these are the cells' masses.
 
         >>> Cells.of([0, 1, 0]).sums([0.2, 0.5, 0.3])
         array([0.5, 0.5])

@@ -34,7 +34,7 @@ def parse_step(text: str) -> timedelta:
             return timedelta(microseconds=int(found[1]) * TIME_UNITS[unit])
     if unit in ("month", "quarter", "year", "decade", "century", "centurie"):
         raise DomainError(
-            "months and years are not of equal length, so they make no grid",
+            "months and years vary in length, so they cannot be the step of a grid",
             hint="use days or weeks, or list the first days of the months as categories",
         )
     raise DomainError(

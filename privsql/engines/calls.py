@@ -204,8 +204,8 @@ class Calls:
                 raise InterfaceError("the connection is closed", hint="open the release again")
             if len(self._left) >= LEFT:
                 raise OperationalError(
-                    "statements that took too long are still being ended",
-                    hint="ask again in a moment",
+                    "earlier statements that timed out are still being canceled",
+                    hint="try again in a moment",
                 )
             try:
                 cursor = self._connection.cursor()

@@ -108,7 +108,7 @@ def fetched(
             cursor.execute(_PARSED.get(cursor, cut), values)
         table = cursor.to_arrow_table()
         if table is None:
-            raise ProgrammingError("the statement has no rows to give")
+            raise ProgrammingError("the statement returns no rows")
         if most is not None and not most.fits(table):
             raise TooLargeError(
                 f"the result is larger than {most.rows} rows, {most.cells} cells"

@@ -91,7 +91,7 @@ def _attach(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
             hint="close that connection first",
         ) from None
     except duckdb.CatalogException:
-        raise IntegrityError(f"{release.path} is a release no longer") from None
+        raise IntegrityError(f"{release.path} is no longer a release") from None
     except duckdb.Error:
         raise OperationalError(
             f"{release.path} cannot be read: it was moved, is in use, or is damaged"

@@ -19,6 +19,7 @@ from privsql.errors import (
     OperationalError,
     ProgrammingError,
     TooLargeError,
+    with_article,
 )
 
 
@@ -90,7 +91,7 @@ _KINDS: tuple[tuple[type[Exception], type[Error], str, str], ...] = (
     (
         duckdb.InvalidInputException,
         DataError,
-        "a function was given a value that it cannot take",
+        "a function was given a value that it does not accept",
         "leave such rows out with a condition, or use the function's TRY form",
     ),
     (
@@ -102,7 +103,7 @@ _KINDS: tuple[tuple[type[Exception], type[Error], str, str], ...] = (
     (
         duckdb.InternalError,
         InternalError,
-        "DuckDB failed at the statement",
+        "DuckDB failed to run the statement",
         "open the release again, and report the statement as a bug",
     ),
     (
@@ -154,6 +155,6 @@ def translated(problem: Exception) -> Error:
         # What Python objects to while texts, parameters and tables are handed over.
         return ProgrammingError("the statement, a parameter or a table cannot be understood")
     return InternalError(
-        f"running the statement failed with a {type(problem).__name__}",
+        f"running the statement failed with {with_article(type(problem).__name__)}",
         hint="please report the statement as a bug",
     )

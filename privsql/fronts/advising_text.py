@@ -118,7 +118,7 @@ def check_picture(path: str | Path) -> None:
     where = Path(path)
     if where.suffix.lower() not in PICTURES:
         raise ProgrammingError(
-            f"{where} is no name of a picture", hint=f"end it in {', '.join(PICTURES)}"
+            f"{where} is not a picture file", hint=f"end it in {', '.join(PICTURES)}"
         )
     if not where.parent.is_dir() or where.is_dir():
         raise OperationalError(f"a picture cannot be written to {where}: there is no such folder")

@@ -107,7 +107,7 @@ class PrivsqlDialect(default.DefaultDialect):
                 " a server is postgresql+psycopg://user@host:port/name"
             )
         if not url.database:
-            raise exc.ArgumentError("say which release: privsql:///release.duckdb")
+            raise exc.ArgumentError("name the release: privsql:///release.duckdb")
         return [url.database], _settings(url.query)
 
     @classmethod
@@ -258,7 +258,7 @@ def _settings(query: Mapping[str, str | tuple[str, ...]]) -> dict[str, object]:
                 f"privsql:// has no option {name!r}; there are {', '.join(_OPTIONS)}"
             )
         if not isinstance(text, str):
-            raise exc.ArgumentError(f"the option {name!r} is there twice")
+            raise exc.ArgumentError(f"the option {name!r} is given twice")
         try:
             found[short] = _OPTIONS[short](text)
         except ValueError:

@@ -11,6 +11,7 @@ import difflib
 import errno
 import importlib
 import io
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -19,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from privsql.errors import Error, OperationalError
+from privsql.errors import Error, OperationalError, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,7 @@ def output_option(about: str, *, required: bool = False) -> Callable[[Any], Any]
     )
 
 
-force_option = click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 
 
 class Lazy(MutableMapping[str, click.Command]):
@@ -99,7 +100,7 @@ class Commands(click.Group):
         try:
             return super().invoke(context)
         except Error as problem:
-            fail(str(problem))
+            failed(problem)
         except KeyboardInterrupt:
             fail(INTERRUPTED)
         except RuntimeError as problem:
@@ -109,7 +110,7 @@ class Commands(click.Group):
         except OSError as problem:
             if problem.errno == errno.EPIPE:  # `| head` has seen enough; click ends silently
                 raise
-            fail(str(from_system(problem)))
+            failed(from_system(problem))
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]
@@ -139,8 +140,34 @@ class Commands(click.Group):
 
 def fail(text: str) -> NoReturn:
     """Say why on stderr, and end with exit code 1."""
-    click.echo(text, err=True)
+    say(text, err=True)
     sys.exit(1)
+
+
+def failed(problem: Error) -> NoReturn:
+    """Print an error on stderr, and end with exit code 1."""
+    width = terminal_width(sys.stderr)
+    if width is None:
+        click.echo(str(problem), err=True)
+        sys.exit(1)
+    from privsql.fronts.shell import looks, showing
+
+    display = showing.Display(looks.Looks(looks.wanted(sys.stderr)), width)
+    click.echo(showing.problem(problem, display), err=True)
+    sys.exit(1)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print for people: wrapped between words where the stream is a terminal."""
+    click.echo(wrapped(text, terminal_width(sys.stderr if err else sys.stdout)), err=err)
+
+
+def terminal_width(stream: IO[str]) -> int | None:
+    """Columns of a terminal; None where the stream is none or does not know."""
+    try:
+        return (os.get_terminal_size(stream.fileno()).columns or None) if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
 
 
 def from_system(problem: OSError) -> OperationalError:

@@ -17,7 +17,7 @@ from privsql.fronts.cli_common import PATH, Shown, console
     type=PATH,
     default="privsql-demo",
     show_default=True,
-    help="Where to leave what it makes; an earlier demo's folder is replaced.",
+    help="Folder for the demo's files; an earlier demo's folder is replaced.",
 )
 def demo(folder: Path) -> None:
     """Show the whole story on an invented clinic, in under a minute.

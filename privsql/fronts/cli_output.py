@@ -34,7 +34,7 @@ def check_target(target: Path, *, force: bool, sources: tuple[Path, ...] = ()) -
     for source in sources:
         if source.exists() and source.samefile(target):
             raise OperationalError(
-                f"{target} is what this command reads", hint="choose another name"
+                f"{target} is an input of this command", hint="choose another name"
             )
     if target.is_file() and not force:
         raise _exists(target)

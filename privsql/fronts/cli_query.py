@@ -12,7 +12,7 @@ import click
 
 from privsql.errors import ProgrammingError
 from privsql.fronts import cli_formats, cli_output, cli_sql
-from privsql.fronts.cli_common import PATH, force_option, output_option
+from privsql.fronts.cli_common import PATH, force_option, output_option, say
 from privsql.fronts.settings import ESTIMATORS
 
 if TYPE_CHECKING:
@@ -51,22 +51,22 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
             type=click.FloatRange(0, 1, min_open=True, max_open=True),
             metavar="LEVEL",
             show_default="0.95",
-            help="How often an interval holds the truth.",
+            help="Confidence level of the intervals.",
         ),
         click.option(
             "--simultaneous",
             is_flag=True,
             default=None,
-            help="Intervals that hold for all cells of an answer together.",
+            help="Intervals that hold simultaneously for all cells of an answer.",
         ),
         click.option(
             "--format",
             "form",
             type=click.Choice(formats),
-            show_default=f"what the output's name ends in, or {formats[0]}",
-            help="What is written.",
+            show_default=f"from the output's extension, or {formats[0]}",
+            help="Output format.",
         ),
-        output_option("Write to a file, whole or not at all; - is stdout."),
+        output_option("Write to a file, atomically; - is stdout."),
         force_option,
     ]
 
@@ -84,8 +84,8 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
     "--error-bars",
     is_flag=True,
     default=None,
-    help="Columns n_stderr, n_low, n_high, n_reliable behind each estimate n."
-    " A table shows errors anyway.",
+    help="Add columns n_stderr, n_low, n_high, n_reliable after each estimate n. Tables always"
+    " show errors.",
 )
 def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
     """Ask a release: SQL from the argument, a file or stdin.
@@ -162,7 +162,7 @@ def _run(
     """Ask every statement and write what comes; everything that can be refused is, first."""
     output: Path | None = given["output"]
     if form == "parquet" and output is None and cli_output.is_terminal(sys.stdout):
-        raise click.UsageError("Parquet is not for a terminal: give -o FILE, or a pipe.")
+        raise click.UsageError("Parquet cannot be written to a terminal: give -o FILE, or a pipe.")
     text = cli_sql.given(sql, file)
     if output is not None:
         sources = (release,) if file is None else (release, file)
@@ -205,7 +205,7 @@ def _answers(
             with cli_sql.placed(text, part):
                 found = answered(con, part)
             for notice in () if isinstance(found, str) else found.notices:
-                click.echo(printable(str(notice)), err=True)
+                say(printable(str(notice)), err=True)
             if part.answers:
                 yield found
 
@@ -214,6 +214,6 @@ def _check_number(parts: list[cli_sql.Part], form: str) -> None:
     answers = sum(part.answers for part in parts)
     if form not in ("table", "text") and answers != 1:
         raise ProgrammingError(
-            f"{form} holds one answer, and these statements have {answers or 'none'}",
-            hint="ask one question at a time, with what it wants SET before it",
+            f"{form} holds one answer, and these statements return {answers or 'none'}",
+            hint="run one query at a time, with its SET statements before it",
         )

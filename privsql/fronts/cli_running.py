@@ -106,7 +106,7 @@ async def _served(plan: Plan, house: House, say: Callable[[str], None]) -> None:
     wanted = asyncio.Event()
 
     def stop(name: str) -> None:
-        log.info("%s: the server stops when its answers have ended", name)
+        log.info("%s: the server stops when running statements have finished", name)
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)  # log and history are safe at any moment
@@ -135,9 +135,9 @@ async def _reloaded(plan: Plan, house: House, server: Server, wanted: asyncio.Ev
             found = await asyncio.to_thread(house.refresh)
             server.security = await asyncio.to_thread(plan.secure_again)
         except Error as problem:
-            log.error("SIGHUP: %s; the server goes on as it was", problem.reason)
+            log.error("SIGHUP: %s; the server continues unchanged", problem.reason)
         else:
-            log.info("SIGHUP: %s", f"now served: {', '.join(found)}" if found else "nothing is new")
+            log.info("SIGHUP: %s", f"now served: {', '.join(found)}" if found else "no changes")
 
 
 def banner(addresses: list[tuple[str, int]], manifests: list[Manifest], security: Security) -> str:

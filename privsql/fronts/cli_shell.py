@@ -25,20 +25,20 @@ from privsql.fronts.settings import ESTIMATORS
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="LEVEL",
     show_default="0.95",
-    help="How often an interval holds the truth.",
+    help="Confidence level of the intervals.",
 )
 @click.option(
     "--simultaneous",
     is_flag=True,
     default=None,
-    help="Intervals that hold for all cells of an answer together.",
+    help="Intervals that hold simultaneously for all cells of an answer.",
 )
 @click.option(
     "--error-bars",
     is_flag=True,
     default=None,
-    help="Columns n_stderr, n_low, n_high, n_reliable behind each estimate n."
-    " Errors are shown anyway.",
+    help="Add columns n_stderr, n_low, n_high, n_reliable after each estimate n. Errors are"
+    " always shown.",
 )
 @click.option("--keep-going", is_flag=True, help="In a script: go on after a failure.")
 def shell(release: Path, keep_going: bool, **given: Any) -> None:

@@ -40,10 +40,10 @@ def user() -> None:
     "releases",
     multiple=True,
     show_default="all",
-    help="A table this user may ask; again for more.",
+    help="A table this user may query; repeatable.",
 )
 @click.option("--password-stdin", is_flag=True, help="Read the password from stdin: one line.")
-@click.option("--force", is_flag=True, help="Change a user who is there: password and releases.")
+@click.option("--force", is_flag=True, help="Change the password and releases of an existing user.")
 def user_add(
     name: str, path: Path, releases: tuple[str, ...], password_stdin: bool, force: bool
 ) -> None:
@@ -57,7 +57,7 @@ def user_add(
     from privsql.fronts.pgwire.users import ALL, Users
 
     if not name.isprintable() or name != name.strip():
-        raise DataError("a user's name has letters, digits and signs that can be printed")
+        raise DataError("a user name must consist of printable characters")
     users = Users(path)
     known = users.find(name) is not None
     if known and not force:
@@ -128,13 +128,13 @@ def _password(from_stdin: bool) -> str:
         try:
             text = sys.stdin.buffer.read(1_000_000).decode()
         except UnicodeDecodeError:
-            raise DataError("the password on stdin is no UTF-8 text") from None
+            raise DataError("the password on stdin is not valid UTF-8") from None
         text = text.removesuffix("\n").removesuffix("\r")
         if "\n" in text:
             raise DataError("there is more than one line on stdin", hint="give the password alone")
         return text
     if not sys.stdin.isatty():
         raise OperationalError(
-            "there is no terminal to ask for the password on", hint="give --password-stdin"
+            "there is no terminal to ask for the password", hint="give --password-stdin"
         )
     return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))

@@ -140,9 +140,12 @@ class Gate:
         """What the policy would say to a block, in words.  Nothing is answered or remembered."""
         policy = self._policy
         if self.off:
-            return "allow: nothing is personal"
+            return "allow: no group is treated as personal"
         if behind is None:
-            return "no sensitive value is told, or everybody's, so nothing is personal"
+            return (
+                "no sensitive value is revealed, or only totals of all rows, so no group is"
+                " personal"
+            )
         found = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
         if behind.together is not None:
             # Hidden columns are in the ranges; the states want them from the block's own scan.
@@ -155,7 +158,7 @@ class Gate:
             f"{_count(verdict.few)} about fewer than {policy.min_rows} rows",
             f"{_count(verdict.refused)} would not be answered",
         ]
-        more = "; held against your earlier answers as well" if self.differences else ""
+        more = "; checked against your earlier answers as well" if self.differences else ""
         return f"{policy.personal_groups}: {', '.join(parts)}{more}"
 
     def ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:
@@ -177,7 +180,7 @@ class Gate:
         """Hold the cells that are left against what this user was answered before."""
         served = self._served
         if served is None or served.history is None:
-            raise AssertionError("differences are checked behind a server only")
+            raise AssertionError("differences are checked by a server only")
         rows = np.maximum.reduce(
             [
                 np.nan_to_num(floats(found, f"n{k}"))

@@ -153,8 +153,8 @@ class Planning:
         outs = tuple(Out(name, False) for name, _ in described)
         said = Notice(
             "published-rows",
-            "these are rows as published: a sensitive value may be anybody's;"
-            " ask for aggregates to have them reconstructed",
+            "these are published rows: sensitive values are perturbed and may be false;"
+            " aggregates are reconstructed",
         )
         return Planned(
             (), (), rows, printed, outs, tuple(described), (said,), (), parameters, printed

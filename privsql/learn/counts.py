@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.errors import DatabaseError, NotSupportedError, ProgrammingError, TooLargeError
+from privsql.errors import (
+    DatabaseError,
+    NotSupportedError,
+    ProgrammingError,
+    TooLargeError,
+    with_article,
+)
 from privsql.fronts.session import Session
 from privsql.learn.features import Condition, Feature, quoted
 
@@ -43,7 +49,7 @@ def opened(source: object) -> Iterator[Session]:
     held = getattr(source, "_session", source)
     if not isinstance(held, Session):
         raise ProgrammingError(
-            f"cannot learn from a {type(source).__name__}",
+            f"cannot learn from {with_article(type(source).__name__)}",
             hint="give the path of a release or what privsql.connect(path) returns;"
             " rows are never learnt from",
         )

@@ -48,7 +48,7 @@ CREATE TABLE answered (
 ) STRICT;
 CREATE INDEX answered_by ON answered (account, release, atoms, id);
 """
-HINT = "restore the history file, or move it away: then everybody's answers are forgotten."
+HINT = "restore the history file, or move it away: then the answers of all users are forgotten."
 # Bases of users who ask rarely are dropped from memory and rebuilt from the file.
 MOST_ENTRIES = 2**27
 OPTIMISTIC = 2
@@ -226,7 +226,7 @@ def _typed() -> Iterator[None]:
             ) from error
         raise HistoryError("the history cannot be read or written", hint=HINT) from error
     except sqlite3.Error as error:
-        raise HistoryError("the history is damaged, or is no history", hint=HINT) from error
+        raise HistoryError("the history is damaged, or is not a history", hint=HINT) from error
     except OSError as error:
         raise HistoryError("the history file cannot be used", hint=HINT) from error
 
@@ -273,7 +273,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
         ]
         if marks != [APPLICATION, VERSION]:
             # An empty file too: SQLite would take it for a new one and start from nothing.
-            raise HistoryError("the file is no history of this version", hint=HINT)
+            raise HistoryError("the file is not a history of this version", hint=HINT)
         # Not the quick one: it does not see an index that has lost a user's entry.
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
             raise HistoryError("the history is damaged", hint=HINT)

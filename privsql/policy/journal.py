@@ -130,7 +130,7 @@ class Journal:
                 if not _ends_well(file):
                     line = b"\n" + line
                 if os.write(file, line) != len(line):
-                    raise OSError("the disk took a part of a line")
+                    raise OSError("only a part of a line was written")
                 if self._sync:
                     os.fsync(file)
 
@@ -308,5 +308,5 @@ def _told() -> Iterator[None]:
     except OSError:
         raise JournalError(
             "the audit log cannot be used, so nothing is answered",
-            hint="whoever runs the server should look at the disk and the rights of the log",
+            hint="the operator of the server should check the disk and the permissions of the log",
         ) from None

@@ -57,7 +57,7 @@ class Atoms:
         if self.rows.shape != self.groups.shape or self.rows.ndim != 1 or not self.rows.size:
             raise DataError("atoms need one row count and one group number each")
         if int(self.rows.min()) < 1:
-            raise DataError("an atom without rows is no public tuple of the table")
+            raise DataError("an atom without rows is not a public tuple of the table")
 
     @property
     def digest(self) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsql.errors import Notice, NotSupportedError
+from privsql.errors import Notice, NotSupportedError, how_many
 from privsql.release.manifest import Policy
 
 Bools = NDArray[np.bool_]
@@ -115,7 +115,7 @@ def notices(
         found.append(
             Notice(
                 "personal-group",
-                f"{hidden} cell{'s are' if hidden > 1 else ' is'} not answered: the rows behind"
+                f"{how_many(hidden, 'cell is', 'cells are')} not answered: the rows behind"
                 f" {'them' if hidden > 1 else 'it'} are one personal group, or fewer than"
                 f" {policy.min_rows}",
             )
@@ -124,7 +124,7 @@ def notices(
         found.append(
             Notice(
                 "difference",
-                f"{near} cell{'s are' if near > 1 else ' is'} not answered: together with earlier"
+                f"{how_many(near, 'cell is', 'cells are')} not answered: together with earlier"
                 f" answers {'they' if near > 1 else 'it'} would single out one personal group",
             )
         )
@@ -134,7 +134,7 @@ def notices(
             found.append(
                 Notice(
                     "personal-group",
-                    f"{marked} cell{'s are' if marked > 1 else ' is'} about one personal group"
+                    f"{how_many(marked, 'cell is', 'cells are')} about one personal group"
                     + _named(verdict.personal, label),
                 )
             )
@@ -143,7 +143,7 @@ def notices(
             found.append(
                 Notice(
                     "difference",
-                    f"{together} cell{'s' if together > 1 else ''}, together with earlier answers,"
+                    f"{how_many(together, 'cell')}, together with earlier answers,"
                     f" single{'' if together > 1 else 's'} out one personal group"
                     + _named(verdict.close, label),
                 )

@@ -163,7 +163,7 @@ def read_batch(path: Path, manifest: Manifest) -> Batch:
         raise DataError(f"cannot read {path}: {problem.strerror or 'I/O error'}") from None
     if made_under != rules(manifest.table, public, sensitive):
         raise DataError(
-            f"{path} was made under other rules than the release",
+            f"{path} was made with other rules than the release",
             hint="perturb the rows with the spec of this release",
         )
     return batch
@@ -230,7 +230,7 @@ def _parquet_batch(path: Path) -> tuple[str, Batch]:
 
 
 def _not_whole(path: Path) -> DataError:
-    return DataError(f"{path} is not a whole batch", hint="make one with `privsql perturb`")
+    return DataError(f"{path} is not a complete batch", hint="make one with `privsql perturb`")
 
 
 def _changed(path: Path) -> DataError:

@@ -69,10 +69,11 @@ class Entry:
             if spec.unit != ROW:
                 raise
             raise LedgerError(
-                f"rows of {spec.table} were published before, and without a unit nobody can tell"
-                " whether these are the same persons: fresh draws add to what is known of each",
+                f"rows of {spec.table} were published before, and without a unit it is not known"
+                " whether these are the same persons: fresh draws add to the privacy loss of"
+                " each",
                 hint="name the column that identifies a person as unit in the spec, or accept the"
-                " loss with --accept-loss; other persons deserve another key",
+                " loss with --accept-loss; use another key for other persons",
             ) from None
         if record:
             self._ledger.record(

@@ -94,7 +94,7 @@ def theta_rhos(frequencies: ArrayLike, theta: float) -> list[tuple[float, float]
     shares = _shares(frequencies)
     factor = checked_number(theta, "theta")
     if not factor > 1:
-        raise ChannelError("theta must be above 1: at 1 nothing may be learnt at all")
+        raise ChannelError("theta must be above 1: at 1 published values carry no information")
     if factor * ABSENT >= 1:
         raise ChannelError("theta is so large that it protects no value")
     priors = np.maximum(shares, ABSENT).tolist()
@@ -124,7 +124,9 @@ def optimal_retentions(
     if len(allowed) != m:
         raise ChannelError(f"{len(allowed)} gammas do not fit {m} frequencies")
     if not (allowed > 1).all():
-        raise ChannelError("every gamma must be above 1: at 1 nothing may be learnt at all")
+        raise ChannelError(
+            "every gamma must be above 1: at 1 published values carry no information"
+        )
     if sides not in SIDES:
         raise ChannelError(f"sides must be one of {', '.join(SIDES)}")
     if m == 1:

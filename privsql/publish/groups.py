@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from privsql.errors import DataError, TooLargeError
+from privsql.errors import DataError, TooLargeError, how_many
 from privsql.publish.chisquare import SIGNIFICANCE, Array, Freedom, Links, as_table, links_of
 
 Labels: TypeAlias = NDArray[np.int64]
@@ -194,10 +194,10 @@ def _chained(
             called = ", ".join(repr(names[int(v)]) for v in glue[:NAMED])
             called = f" ({called}{', ...' if len(glue) > NAMED else ''})"
         found.append(
-            f"{column}: {len(members)} of {len(labels)} values come together only through"
-            f" {len(glue)} rare {'one' if len(glue) == 1 else 'ones'}{called}; without rare"
-            f" values they would stay in {pieces} parts. A minimum count keeps rare values"
-            " out of merging"
+            f"{column}: {how_many(len(glue), 'rare value')}{called}"
+            f" {'links' if len(glue) == 1 else 'link'} {len(members)} of {len(labels)} values into"
+            f" one group; without rare values there would be {pieces} groups. A minimum count"
+            " excludes rare values from merging"
         )
     return found
 

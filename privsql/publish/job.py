@@ -230,7 +230,7 @@ def _stage(
         read += count
         progress(count)
     if read == 0:
-        raise DataError("the source has no rows", hint="nothing can be published of nothing")
+        raise DataError("the source has no rows", hint="publish a source with at least one row")
     notes.round(rounding)
     counted = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
     if counted == 0:

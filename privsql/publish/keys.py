@@ -105,7 +105,7 @@ def read_key(path: str | Path) -> PublisherKey:
     key = _parsed(path, content)
     warning = None
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        warning = f"{path} is open to others than its owner; close it: chmod 600 {path}"
+        warning = f"{path} is accessible to others than its owner; restrict it: chmod 600 {path}"
     return PublisherKey(key, key_name(key), path, warning)
 
 
@@ -125,7 +125,7 @@ def _parsed(path: Path, content: bytes) -> bytes:
         key = b""
     if len(key) != KEY_BYTES or key_name(key) != fields.get("id"):
         raise KeyFileError(
-            f"the key in {path} is damaged: it does not fit its own id",
-            hint="bring the file back from a copy; a new key would draw anew for everyone",
+            f"the key in {path} is damaged: it does not match its id",
+            hint="restore the file from a backup; a new key would use fresh draws for everyone",
         )
     return key

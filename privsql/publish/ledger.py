@@ -153,7 +153,7 @@ class Accounting:
         return (
             f"the source changed: {self.states} different states of it under this key; epsilon up"
             f" to {self.worst:.4g} ({_listed(self.changed)}) for a person whose values changed"
-            " every time, and that they changed may show"
+            " every time, and the changes may be visible"
         )
 
 
@@ -241,9 +241,9 @@ class Ledger:
             raise LedgerError(
                 f"{', '.join(added)} of the same persons was published before with other"
                 " parameters, another unit, another key or from a changed source: fresh draws"
-                " add to what is known of each person",
+                " add to the privacy loss of each person",
                 hint="publish with the earlier parameters, or accept the loss with --accept-loss;"
-                " other persons deserve another key",
+                " use another key for other persons",
             )
         return Accounting(
             publications=len(before) + 1,
@@ -337,7 +337,7 @@ class Ledger:
                         break
                     raise IntegrityError(
                         f"line {number} of the ledger {self.path} is damaged",
-                        hint="bring it back from a copy: losses cannot be counted without it",
+                        hint="restore it from a backup: losses cannot be counted without it",
                     ) from None
                 end += len(line) + (not torn)
         return entries, end, end == 0 or content[end - 1 : end] == b"\n"

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from privsql.channels import Domain, Grid
 from privsql.channels.steps import step_text
+from privsql.errors import how_many
 from privsql.publish.kinds import plain, restored
 
 
@@ -36,7 +37,7 @@ class Rounded:
         grid, step = self.grid, self.grid.step
         text = step_text(step) if isinstance(step, timedelta) else step
         return (
-            f"{self.column}: {self.moved:,} of {self.values:,} value{'s' * (self.values != 1)}"
+            f"{self.column}: {self.moved:,} of {how_many(self.values, 'value')}"
             f" rounded to the grid {grid.lower}..{grid.upper} step {text}"
         )
 

@@ -148,7 +148,7 @@ def open_source(
         return _open_joined(joined, on, text)
     files = [file for path in paths for file in _expand(path)]
     if not files:
-        raise ProgrammingError("no source is given", hint="name one in the spec or by --source")
+        raise ProgrammingError("no source is given", hint="name one in the spec or with --source")
     kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
     # Raw rows never spill to disk.
     connection = quiet(duckdb.connect(config={"temp_directory": ""}))
@@ -203,7 +203,7 @@ def _open_joined(
         if any(apart):
             rows = ", ".join(f"{n} of {part}" for n, part in zip(apart, parts, strict=True) if n)
             raise DataError(
-                f"rows without a partner of the same key: {rows}",
+                f"rows without a matching key in the other parts: {rows}",
                 hint="each part must have the same keys",
             )
         for part in parts:
@@ -284,7 +284,8 @@ def _check_parts(parts: Sequence[_Part]) -> None:
     if len(kinds) > 1 and not kinds <= INTEGERS:
         listed = ", ".join(f"{part.kind} in {part}" for part in parts)
         raise ProgrammingError(
-            f"the key has types that do not compare: {listed}", hint="store it alike in all parts"
+            f"the key has types that do not compare: {listed}",
+            hint="use one type for it in all parts",
         )
     rows = ColumnExpression("n")
     for part in parts:
@@ -299,7 +300,7 @@ def _check_parts(parts: Sequence[_Part]) -> None:
         if problems:
             raise DataError(
                 f"{part} of the source cannot be joined: {' and '.join(problems)}",
-                hint="the key must be there and be different in every row of each part",
+                hint="the key must be present and unique in each part",
             )
 
 
@@ -330,8 +331,8 @@ def _roomy() -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException:
         raise OperationalError(
-            "the parts of the source do not fit while they are joined",
-            hint="give TMPDIR a disk with room for two copies of them",
+            "there is not enough disk space to join the parts of the source",
+            hint="set TMPDIR to a disk with room for two copies of them",
         ) from None
 
 

@@ -127,7 +127,7 @@ def _take(lock: Path, target: Path) -> int:
         except BlockingIOError:
             os.close(handle)
             raise OperationalError(
-                f"{target} is being published by somebody else", hint="wait for that to end"
+                f"{target} is being published by another process", hint="wait for that to end"
             ) from None
         # The file may have been removed by its holder between opening and locking it.
         if lock.exists() and os.path.samestat(os.stat(lock), os.fstat(handle)):

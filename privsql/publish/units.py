@@ -70,7 +70,7 @@ def unit_words(array: pa.Array[Any] | pa.ChunkedArray[Any], key: bytes = NO_KEY)
             start += len(part)
     if missing:
         raise DataError(
-            f"{missing} rows name no unit: the column that identifies the person is NULL there",
+            f"{missing} rows have no unit: the column that identifies the person is NULL",
             hint="drop these rows, or give each its own identifier",
         )
     return words
@@ -184,7 +184,7 @@ def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
     wrong = int(((values != np.floor(values)) | (np.abs(values) > 2**53)).sum())
     if wrong:
         raise DataError(
-            f"{wrong} rows name their unit by a number that is not whole, or too large for a float",
+            f"{wrong} rows have a unit that is not a whole number, or too large for a float",
             hint="store the identifiers as integers or text",
         )
     return values.astype(np.int64)

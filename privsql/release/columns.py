@@ -315,7 +315,7 @@ def _converted(column: ColumnSpec, size: int, wrong: Wrong) -> ColumnSpec:
     try:
         retention = checked_retention(_largest(column, size, gamma))
     except ChannelError as error:
-        hint = "give every value a replacing probability" if column.replacing else error.hint
+        hint = "give every value a replacement probability" if column.replacing else error.hint
         wrong(key, error.reason, hint)
         return column
     text = f"{text} over {size} values is retention {retention:.3g}"
@@ -341,8 +341,8 @@ def _limit_epsilon(column: ColumnSpec, wanted: ColumnSpec, wrong: Wrong) -> None
         epsilon = math.inf
     if epsilon > EPSILON_LIMIT + 1e-9:
         shown = "infinite" if epsilon == math.inf else f"{epsilon:.2f}"
-        what = f"epsilon is {shown}: above {EPSILON_LIMIT:g} published values give originals away"
-        wrong(key, what, f"{_remedy(column, key)}, or accept it by accept_epsilon = true")
+        what = f"epsilon is {shown}: above {EPSILON_LIMIT:g} published values reveal originals"
+        wrong(key, what, f"{_remedy(column, key)}, or accept it with accept_epsilon = true")
 
 
 def _remedy(column: ColumnSpec, key: str) -> str:
@@ -357,7 +357,7 @@ def _remedy(column: ColumnSpec, key: str) -> str:
         return "choose a retention below 1"
     largest = _rounded_down(_largest(column, column.domain.size, GAMMA_LIMIT))
     if not largest:
-        return "give every value a replacing probability above 0"
+        return "give every value a replacement probability above 0"
     text = f"retention = {largest:g} or less would do for {column.domain.size} values"
     step = _coarser(column) if column.mechanism == "uniform" else None
     return f"{text}, {step} at this retention" if step else text

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.channels import Channel, Domain, channel_from_dict, domain_from_dict
-from privsql.errors import DomainError, Error, IntegrityError
+from privsql.errors import DomainError, Error, IntegrityError, how_many
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -69,7 +69,7 @@ class Privacy:
         >>> grown = Privacy("person", 2.5, 3, True, states=2, changed=5.0)
         >>> print(grown.statement().partition(".  ")[2])
         The source changed between them: the promise is 5 to a person whose values changed every
-        time (2 states), and it does not cover that they changed.
+        time (2 states), and it does not cover the fact that they changed.
         """
         who = "person" if self.unit == "person" else "row (taken for one person)"
         if self.seeded:
@@ -78,20 +78,22 @@ class Privacy:
             return f"No epsilon for this release: {'; '.join(self.raw)}."
         if math.isinf(self.epsilon):
             return "No epsilon for this release: some values are published as they are."
-        times = f"over {self.publications} publication{'s' * (self.publications != 1)}"
+        times = f"over {how_many(self.publications, 'publication')}"
         if self.publications > 1:
-            times += " to persons whose values stayed the same (a change shows, and adds)"
+            times += (
+                " to persons whose values stayed the same (a change is visible, and adds to it)"
+            )
         if self.batches:
             times += (
-                f", with {self.batches} batch{'es' * (self.batches != 1)} that clients perturbed"
-                " (who has rows in several of all these loses as much in each)"
+                f", with {how_many(self.batches, 'batch', 'batches')} that clients perturbed"
+                " (a person with rows in several of these loses as much in each)"
             )
         change = ""
         if self.states > 1:
             change = (
                 f"  The source changed between them: the promise is {self.changed:.4g} to a person"
                 f" whose values changed every time ({self.states} states), and it does not cover"
-                " that they changed."
+                " the fact that they changed."
             )
         again = (
             "publishing the same value of the same person again repeats the same draw"

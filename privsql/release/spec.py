@@ -257,10 +257,10 @@ def check_source_columns(spec: Spec, names: Sequence[str]) -> None:
 
 
 def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
-    section = top.table("columns", "one table a column: [columns.age]")
+    section = top.table("columns", "one table per column: [columns.age]")
     if section is None:
         if "columns" not in top:
-            top.wrong(None, "there is no column", "name each one: [columns.age]")
+            top.wrong(None, "no column is given", "name each one: [columns.age]")
         return ()
     columns: list[ColumnSpec] = []
     seen: dict[str, str] = {}
@@ -270,7 +270,7 @@ def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
             what = f"a column needs a name, and none that begins with {RESERVED}"
             section.report.add((*section.path, name), None, what)
         if twin != name:
-            what = f"is {quoted(twin)} again: names that differ only in case are the same in SQL"
+            what = f"repeats {quoted(twin)}: names that differ only in case are the same in SQL"
             section.report.add((*section.path, name), None, what)
         table = section.table(name, f"[columns.{name}] and below it role = ...")
         if table is not None:

@@ -182,7 +182,9 @@ def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path
     except duckdb.Error:
         raise IntegrityError(f"the table in {path} is damaged or missing") from None
     if rows != manifest.rows:
-        raise IntegrityError(f"the table in {path} has not the number of rows it was made with")
+        raise IntegrityError(
+            f"the table in {path} does not have the number of rows it was made with"
+        )
 
 
 def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path) -> None:

@@ -105,8 +105,8 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
     if call.distinct:
         raise Unsupported(
             f"{call.name.upper()}(DISTINCT ...) with a sensitive column or condition",
-            hint="distinct values cannot be counted among replaced ones;"
-            " GROUP BY the column instead",
+            hint="distinct values cannot be counted among perturbed ones; GROUP BY the column"
+            " instead",
         )
     rows = where
     if call.filter is not None:

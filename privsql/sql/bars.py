@@ -79,8 +79,8 @@ def realised(node: exp.Expr, made: Mapping[str, exp.Expr]) -> exp.Expr:
     return inner
 
 
-NOT_SMOOTH = "it is no smooth function of its estimates"
-NOT_AT_HAND = "how its estimates vary together is not known"
+NOT_SMOOTH = "it is not a smooth function of its estimates"
+NOT_AT_HAND = "the covariance of its estimates is not known"
 NO_ERROR = "a median, a quantile or a mode has no standard error to work with"
 
 

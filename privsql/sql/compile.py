@@ -229,7 +229,7 @@ class Compiler(Outer):
                 except NoTotal as problem:
                     why = str(problem)
             if isinstance(definition, exp.Column) and self._is_mode(part, definition):
-                why = "the most frequent value is a choice and no sum"
+                why = "the most frequent value is a choice, not a sum"
             ratio = bool(divisors(inner, uncertain)) or any(
                 self._has_estimate_below(divisor(quotient)) for quotient in quotients(inner)
             )
@@ -350,7 +350,7 @@ class Compiler(Outer):
 
     def _note_sampled(self, part: Part) -> None:
         if self._catalog.weighted and not part.leaf.block.aggregates:
-            self._notice("sampled", "the rows are a sample: values that few have may be missing")
+            self._notice("sampled", "the rows are a sample: rare values may be missing")
 
     def _note_picking(
         self, tree: exp.Select, select: exp.Select, outs: list[Out], uncertain: list[str]
@@ -368,9 +368,9 @@ class Compiler(Outer):
             if hit:
                 self._notice(
                     "picked",
-                    "rows picked by the size of an estimate are extreme by chance too, so their"
-                    " intervals hold the truth less often than they say;"
-                    " SET privsql.simultaneous = true widens them",
+                    "rows selected by the size of an estimate are partly extreme by chance, so"
+                    " their intervals cover the true value less often than stated; SET"
+                    " privsql.simultaneous = true widens them",
                 )
 
     @staticmethod

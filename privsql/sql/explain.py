@@ -147,7 +147,7 @@ class _Writer:
             tuple(
                 (
                     called(join.table, join.alias),
-                    "hangs on a sensitive column" if block.joins.get(join.alias) else "public",
+                    "depends on a sensitive column" if block.joins.get(join.alias) else "public",
                 )
                 for join in block.rows.joins
             ),
@@ -173,7 +173,7 @@ class _Writer:
                 name,
                 _mechanism(one),
                 one.channel.size,
-                "the scan adds up (g - c) / p of each row, and tells no values apart",
+                "the scan adds up (g - c) / p of each row, and distinguishes no values",
                 (),
                 (),
                 kept_condition(*kept(one)),
@@ -186,7 +186,7 @@ class _Writer:
         sensitive = self._catalog.sensitive[axis.column]
         sent = "the scan sends the truth of its conditions"
         if axis.count == 1:
-            sent = "the scan need not send it: the query tells none of its values apart"
+            sent = "the scan does not send it: the query distinguishes none of its values"
         elif self._moments:
             sent = "the scan adds up (g - c) / p of each row"
         elif not axis.bits:
@@ -275,7 +275,7 @@ class _Writer:
         bound = ""
         if self._moments:
             second = self._plan.doubtful is not None
-            bound = ", of which the scan tells a lower bound"
+            bound = ", for which the scan gives a lower bound"
             bound += "; where that is below, a second scan counts states" if second else ""
         return f"{name}, called reliable from 20 effective rows on{bound}"
 

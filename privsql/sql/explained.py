@@ -26,7 +26,7 @@ class ExplainedCell:
     """Values of a column that the query does not tell apart."""
 
     meaning: str
-    mass: float | None  # under the replacing distribution, where there is one
+    mass: float | None  # under the replacement distribution, where there is one
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class ExplainedBlock:
                 yield "factor", one.name, repr([list(row) for row in one.factor])
             yield "condition number", one.name, repr(one.condition)
         if self.columns:
-            yield "states", "", str(self.states) if self.states else "not told apart"
+            yield "states", "", str(self.states) if self.states else "not distinguished"
             yield "condition number", "", repr(self.condition)
         for aggregate in self.aggregates:
             yield "aggregate", aggregate.sql, aggregate.answered
@@ -136,7 +136,7 @@ class ExplainedBlock:
         if self.columns:
             sizes = " x ".join(str(len(one.cells)) for one in self.columns)
             product = f"{sizes} = " if len(self.columns) > 1 else ""
-            count = f"{product}{self.states}" if self.states else "not told apart"
+            count = f"{product}{self.states}" if self.states else "not distinguished"
             yield f"  states: {count}; condition number {self.condition:.4g}"
         for one in self.columns:
             yield from _column_lines(one)

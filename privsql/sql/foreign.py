@@ -48,8 +48,7 @@ def about_conditions(
                 notices.append(
                     Notice(
                         "not-in-domain",
-                        f"{name} is compared with a value that is not in its domain,"
-                        " which nobody has",
+                        f"{name} is compared with a value outside its domain, which no row has",
                     )
                 )
         elif isinstance(column.domain, Grid):

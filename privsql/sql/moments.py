@@ -160,7 +160,7 @@ class Moments:
                 values = np.where(self._columns.truth(node), values, 0.0)
             if not np.isfinite(values).all():
                 raise DataError(
-                    f"an expression is infinite or no number for some value of {name}'s domain",
+                    f"an expression is infinite or not a number for some value of {name}'s domain",
                     hint="leave such values out with CASE",
                 )
             parts.append(Part(name, truths, factors, values))

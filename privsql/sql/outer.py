@@ -38,7 +38,7 @@ from privsql.sql.tree import (
 )
 from privsql.sql.writing import ENOUGH_ROWS
 
-NOT_ADDED = "of the rows of an answer only sums and averages over public groups keep theirs"
+NOT_ADDED = "only sums and averages over public groups keep the errors of an answer's rows"
 
 
 class Outer(Showing):

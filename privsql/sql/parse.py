@@ -121,7 +121,7 @@ def _split(text: str, characters: int | None = None) -> Iterator[list[Token]]:
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
         raise ProgrammingError(
-            f"a statement is a text, not {type(text).__name__}", hint="give it as a str"
+            f"a statement must be a str, not {type(text).__name__}", hint="give it as a str"
         )
 
 
@@ -130,7 +130,7 @@ def _encodable(text: str) -> None:
     odd = re.search("[\\0\ud800-\udfff]", text)
     if odd is not None:
         raise SyntaxMistake(
-            "the text holds a character that no database takes",
+            "the text contains a character that no database accepts",
             hint="leave out NUL and unpaired surrogates; values can be given as parameters",
             place=Place(text.encode("utf-8", "replace").decode(), *odd.span()),
         )

@@ -330,7 +330,7 @@ def located(problem: Error, tree: exp.Expr, text: str) -> Error:
     if problem.place is None and isinstance(problem, NotSupportedError | ProgrammingError):
         problem.place = place_of(tree, text)
     if problem.hint is None and isinstance(problem, ProgrammingError):
-        problem.hint = "estimates are DOUBLE: cast them where a function wants another type"
+        problem.hint = "estimates are DOUBLE: cast them where a function needs another type"
     return problem
 
 

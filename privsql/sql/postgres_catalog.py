@@ -139,8 +139,8 @@ def kind_of(tree: exp.Expr, text: str) -> tuple[str, tuple[str, ...]]:
         return ("catalog" if about is not None else "constant"), names
     if about is not None:
         raise MixedTables(
-            "a published table and PostgreSQL's catalog cannot be asked in one statement",
-            hint="ask for the one and then for the other",
+            "a published table and PostgreSQL's catalog cannot be queried in one statement",
+            hint="query them in separate statements",
             place=place_of(about, text) or place_of(ours[0], text),
         )
     return "query", names
@@ -218,7 +218,8 @@ class ForCatalog:
             return
         if name not in _TABLES and "generateseries" not in name.replace("_", ""):
             raise NotTranslated(
-                f"the function {name}() is no table here", place=place_of(node, self._text)
+                f"the function {name}() is not a table function here",
+                place=place_of(node, self._text),
             )
 
     def _object(self, node: exp.Cast) -> exp.Expr:

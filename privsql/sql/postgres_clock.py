@@ -96,7 +96,7 @@ class Clock:
             unit and not isinstance(node, exp.CurrentTimestamp | exp.Localtimestamp)
         ):
             raise NotTranslated(
-                "a clock with this many digits cannot be read here",
+                "this precision of a clock function is not supported here",
                 hint="current_timestamp(0), or without a number",
                 place=place_of(node, self._text),
             )

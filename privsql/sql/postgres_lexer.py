@@ -109,7 +109,7 @@ def _word(text: str, at: int) -> Word:
             return Word(STRING, text[match.end() : end], at, end + len(match[0]))
     if match := _NUMBER.match(text, at):
         if _JUNK.match(text, match.end()):
-            raise mistake("a number goes on as a word", text, at, match.end() + 1)
+            raise mistake("letters follow a number", text, at, match.end() + 1)
         return Word(NUMBER, match[0], at, match.end())
     if match := _WORD.match(text, at):
         return Word(NAME, match[0].lower(), at, match.end())

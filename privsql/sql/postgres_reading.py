@@ -53,7 +53,7 @@ class Reading:
 
     def _end(self) -> None:
         if self._peek() is not None:
-            raise self._wrong("the statement goes on where it should end")
+            raise self._wrong("there is more text after the end of the statement")
 
     def _wrong(self, reason: str) -> SyntaxMistake:
         word = self._peek() or self._words[-1]

@@ -28,7 +28,7 @@ from privsql.sql.tree import (
     outermost,
 )
 
-TWO_QUERIES = "how the estimates of two queries vary together is not known"
+TWO_QUERIES = "the covariance of the estimates of two queries is not known"
 
 
 def held_bars(out: Out, alias: str | None = None) -> Bars:
@@ -101,7 +101,7 @@ class Showing(ABC):
     def _say_selected(self) -> None:
         self._notice(
             "selected",
-            "rows were kept or dropped by comparing estimates, which may err for each row",
+            "rows were kept or dropped by comparing estimates, which may be wrong for each row",
         )
 
     def _lost(self, what: str, why: str) -> None:

@@ -402,7 +402,7 @@ def _too_many(sizes: dict[str, int], count: int) -> TooLargeError:
     """The refusal of a query that tells too many states apart."""
     return TooLargeError(
         f"the query needs {count} states ({_listed(sizes)})",
-        hint=f"at most {MOST_STATES} can be told apart, {MATRIX_LIMIT} of one column;"
+        hint=f"at most {MOST_STATES} can be distinguished, {MATRIX_LIMIT} of one column;"
         " coarsen a condition or a key",
     )
 

@@ -38,7 +38,7 @@ COVAR, CORR -> answered
     SELECT COVAR_POP(age, cost), CORR(age, cost) FROM patients
 MEDIAN, QUANTILE_* of a sensitive column -> answered: an interval, no standard error
     SELECT MEDIAN(age), QUANTILE_DISC(age, 0.9) FROM patients
-MEDIAN of words or truths -> answered: one of them, the lower of two, as in DuckDB
+MEDIAN of text or booleans -> answered: one of the values, the lower of two, as in DuckDB
     SELECT MEDIAN(disease), MEDIAN(age > 50) FROM patients
 MEDIAN, QUANTILE_CONT of intervals and times of day -> refused unsupported: QUANTILE_DISC takes one
     SELECT MEDIAN(to_days(age)) FROM patients
@@ -190,7 +190,7 @@ HAVING on a column under GROUP BY ALL -> refused unsupported: it would become a 
     SELECT age % 2 AS odd, COUNT(*) FROM patients GROUP BY ALL HAVING odd = 1
 HAVING without GROUP BY -> answered
     SELECT COUNT(*) FROM patients WHERE disease = 'flu' HAVING COUNT(*) > 1
-ORDER BY, LIMIT on an estimate -> answered: a notice: the largest is large by chance too
+ORDER BY, LIMIT on an estimate -> answered: a notice: the largest is partly large by chance
     SELECT disease, COUNT(*) AS n FROM patients GROUP BY disease ORDER BY n DESC LIMIT 2
 window functions over the result: totals and shares -> answered
     SELECT job, COUNT(*) / SUM(COUNT(*)) OVER () FROM patients WHERE disease = 'flu' GROUP

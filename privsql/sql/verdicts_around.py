@@ -93,7 +93,7 @@ a join that multiplies rows -> refused fan-out
     SELECT COUNT(*) FROM patients JOIN visits USING (job) WHERE disease = 'flu'
 a join without a condition -> refused unsupported
     SELECT COUNT(*) FROM patients, jobs
-a join on something else than equality -> refused unsupported
+a join on something other than equality -> refused unsupported
     SELECT COUNT(*) FROM patients JOIN jobs ON patients.cost > jobs.pay
 a join with a condition on a sensitive column -> refused unsupported
     SELECT COUNT(*) FROM patients JOIN jobs ON patients.job = jobs.job AND disease = 'flu'

@@ -348,7 +348,8 @@ def literal(value: float) -> exp.Expr:
     """A DOUBLE as a literal, which is shorter than a cast and read back without loss."""
     if not isfinite(value):
         raise DataError(
-            "an expression is infinite or no number for some value of a sensitive column's domain",
+            "an expression is infinite or not a number for some value of a sensitive column's"
+            " domain",
             hint="leave such values out, as in SUM(CASE WHEN x > 0 THEN ln(x) END)",
         )
     text = repr(abs(float(value)))

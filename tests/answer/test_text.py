@@ -28,7 +28,7 @@ def test_a_table_with_error_bars():
         " None | NULL | NULL       |   0.5 ±     ?",
         "3 rows; estimates by inversion, errors at 95%",
         "±: half of the 95% interval",
-        "± ?: no error is to be had for this value",
+        "± ?: no standard error is available for this value",
     ]
 
 

@@ -355,7 +355,7 @@ def test_the_command_prints_what_to_write():
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "nothing is wanted"),
+        ([], 2, "no goal is given"),
         (["--epsilon", "1", "--small-sum", "0.5"], 2, "too many"),
         (["--lambda", "0.3"], 2, "go together"),
         (["--people", "3", "--epsilon", "1"], 2, "--people"),

@@ -346,7 +346,7 @@ def with_first(table, name, value):
         (lambda t: with_first(t, "age", 999), "column age does not fit the domain"),
         (
             lambda t: with_first(t, "n", {"x": "y", "y": "x"}[t.column("n")[0].as_py()]),
-            "2 personal groups have other numbers of rows",
+            "2 personal groups have different row counts",
         ),
         (
             lambda t: t.set_column(4, "age", pa.array(["old"] * len(t))),

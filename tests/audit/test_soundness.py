@@ -199,7 +199,7 @@ def test_a_release_cut_down_says_what_its_rows_are_worth(clinic, publish):
     error = math.sqrt(4 * math.log(2 / 0.5) / 0.25 / (0.9 * report.trials))
     found = verdict(audit(path, error=error, miss=0.5), "ill", "(n, eps, delta)")
     assert found.verdict == "fails"
-    assert f"worth {math.floor(worth):,} of one weight" in found.text
+    assert f"worth {math.floor(worth):,} rows of equal weight" in found.text
 
 
 def test_the_error_of_rows_that_stand_for_more():

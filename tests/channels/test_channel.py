@@ -182,8 +182,8 @@ def test_decoys_of_a_too_frequent_value_name_the_share_and_no_count():
     ("make", "words"),
     [
         (lambda: Uniform(0, 3), "retention 0 keeps nothing"),
-        (lambda: Uniform(-0.1, 3), "must lie above 0"),
-        (lambda: Uniform(1.1, 3), "at most at 1"),
+        (lambda: Uniform(-0.1, 3), "must be above 0"),
+        (lambda: Uniform(1.1, 3), "at most 1"),
         (lambda: Uniform(math.nan, 3), "finite"),
         (lambda: Uniform(math.inf, 3), "finite"),
         (lambda: Uniform(True, 3), "must be a number"),
@@ -221,7 +221,7 @@ def test_decoys_of_a_too_frequent_value_name_the_share_and_no_count():
         (lambda: Uniform(0.5, 2).inverse([[1, 2], [3]]), "must be numbers"),
         (
             lambda: channel_from_dict({"mechanism": "uniform", "retention": 1, "size": 2, "x": 1}),
-            "knows nothing of 'x'",
+            "has no parameter 'x'",
         ),
         (
             lambda: channel_from_dict(

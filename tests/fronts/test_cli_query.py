@@ -102,7 +102,7 @@ def test_what_returns_nothing_prints_nothing(release):
     fails(
         run("query", release, "SET privsql.error_bars = true", "--format", "csv"),
         1,
-        "csv holds one answer, and these statements have none",
+        "csv holds one answer, and these statements return none",
     )
 
 
@@ -235,7 +235,7 @@ def test_a_refusal_has_the_projects_format(release):
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_one_answer_a_file(release, form):
     done = run("query", release, "SELECT 1; SELECT 2", "--format", form)
-    fails(done, 1, f"{form} holds one answer, and these statements have 2", "HINT")
+    fails(done, 1, f"{form} holds one answer, and these statements return 2", "HINT")
 
 
 def test_parquet_is_not_for_a_terminal(release, monkeypatch):
@@ -302,7 +302,7 @@ def test_what_is_read_is_never_overwritten(release, here):
     before = release.read_bytes()
     fails(run("query", "r.duckdb", FLU, "-o", "r.duckdb", "--force"), 1, "this command reads")
     done = run("query", "r.duckdb", "-f", "q.sql", "-o", "q.sql", "--force")
-    fails(done, 1, "q.sql is what this command reads")
+    fails(done, 1, "q.sql is an input of this command")
     assert release.read_bytes() == before
     assert (here / "q.sql").read_text() == FLU
 

@@ -535,13 +535,13 @@ def test_an_answer_under_way_ends_before_the_server_does(visits, tmp_path, numbe
         thread.start()
         time.sleep(0.5)  # until the statement is under way
         server.signal(number)
-        server.until("the server stops when its answers have ended")
+        server.until("the server stops when running statements have finished")
         with pytest.raises(psycopg.OperationalError):
             server.connect()
         thread.join(30)
         assert found == [7]
         assert server.ended() == 0
-        with pytest.raises(psycopg.OperationalError, match="the server stops"):
+        with pytest.raises(psycopg.OperationalError, match="the server is shutting down"):
             idle.execute("SELECT 1")
         idle.close()
         busy.close()

@@ -232,7 +232,7 @@ def test_of_two_publishers_at_once_the_second_is_told(place):
             timeout=60,
         )
         assert second.returncode == 1
-        assert "is being published by somebody else" in second.stderr
+        assert "is being published by another process" in second.stderr
         assert "Traceback" not in second.stderr
         assert not (place / "out.duckdb").exists()
     finally:

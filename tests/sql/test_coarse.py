@@ -175,7 +175,7 @@ def test_every_kind_of_grid_is_told(session, condition, said):
         ),
         ("disease = 'Flu'", "disease is compared with a value that is not in its domain,"),
         ("disease IN ('flu', 'Flu')", "disease is compared with a value that is not in its"),
-        ("edu = 7", "edu is compared with a value that is not in its domain, which nobody has"),
+        ("edu = 7", "edu is compared with a value outside its domain, which no row has"),
         ("CASE disease WHEN 'Flu' THEN true END", "disease is compared with a value"),
     ],
 )

@@ -29,7 +29,7 @@ def check(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise OperationalError(f"{folder} exists already and is no folder", hint=_HINT)
+        raise OperationalError(f"{folder} exists already and is not a folder", hint=_HINT)
     entries = list(folder.iterdir())
     if not entries:
         return

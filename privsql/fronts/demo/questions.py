@@ -126,12 +126,12 @@ NEXT = (
         ),
     ),
     Command(
-        "see how an answer comes about",
+        "see how an answer is computed",
         _asking("explain", "SELECT AVG(cost) FROM patients WHERE smoker = 'yes'"),
     ),
     Command("ask as you go, with completion", f"privsql shell {RELEASE}"),
-    Command("what the release gives away", f"privsql audit {RELEASE} --raw {SOURCE}"),
+    Command("what the release reveals", f"privsql audit {RELEASE} --raw {SOURCE}"),
     Command("publish it yourself, without a seed", f"privsql publish {SPEC} -o {AGAIN}"),
-    Command("a first spec for a table of yours", f"privsql init {SOURCE}"),
+    Command("a starter spec for a table of your own", f"privsql init {SOURCE}"),
     Command("let BI tools connect", "privsql serve --help"),
 )

@@ -37,8 +37,7 @@ def tell(folder: Path, screen: Screen, progress: Progress, *, rows: int = q.ROWS
 
     with making(folder) as made:
         screen.say(
-            "privsql demo: a table that nobody can trust row by row, and answers that you can"
-            " trust all the same.",
+            "privsql demo: a table whose single rows cannot be trusted, and answers that can.",
             "bold",
         )
         table = _draw(made, rows)
@@ -72,7 +71,7 @@ def _draw(made: Path, rows: int) -> pa.Table:
 
 def _facts(screen: Screen, raw: duckdb.DuckDBPyConnection, rows: int) -> None:
     screen.step("What the publisher knows")
-    screen.say(f"{q.SOURCE} has {rows:,} invented patients, one a row. Three of them:")
+    screen.say(f"{q.SOURCE} has {rows:,} invented patients, one per row. Three of them:")
     screen.line()
     found = raw.execute(
         "SELECT patient_id AS id, sex, age, district, job, smoker, disease, cost, visited"
@@ -81,7 +80,7 @@ def _facts(screen: Screen, raw: duckdb.DuckDBPyConnection, rows: int) -> None:
     names = [column[0] for column in found.description or ()]
     screen.table([names, *([str(cell) for cell in row] for row in found.fetchall())], "><><<<<><")
     screen.line()
-    screen.say("Who has what, in truth. Outside of this demo nobody but the publisher sees this:")
+    screen.say("The true figures. Outside of this demo only the publisher sees them:")
     screen.line()
     counts = raw.execute(
         "SELECT disease, COUNT(*), COUNT(*) / SUM(COUNT(*)) OVER (),"
@@ -122,7 +121,8 @@ def _publish(screen: Screen, made: Path, progress: Progress) -> Manifest:
     privacy = report.manifest.privacy
     screen.say(
         f"epsilon {privacy.epsilon:.2f} for all published values of a {privacy.unit} together:"
-        f" whatever one believed of somebody before, the odds change by a factor of at most"
+        f" whatever someone believed about a person before, the odds change by a factor of at"
+        f" most"
         f" {math.exp(privacy.epsilon):.0f}.",
         "bold",
     )
@@ -131,7 +131,7 @@ def _publish(screen: Screen, made: Path, progress: Progress) -> Manifest:
     screen.quote(wrapped("\n".join(str(report).splitlines()[1:])))
     screen.line()
     screen.say(
-        "It says UNSAFE because of the seed. With one, this demo says the same each time, but who"
+        "It says UNSAFE because of the seed. The seed makes this demo repeatable, but anyone who"
         " knows it can undo every draw. These patients are invented; NEVER publish real people"
         " with a seed. Without one the epsilon above is what the release promises.",
         "yellow",
@@ -143,7 +143,7 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
     from privsql.fronts.demo.worth import worth
     from privsql.release.store import open_release
 
-    screen.step("What one published row is worth")
+    screen.step("What one published row reveals")
     names = ("sex", "age", "district", "job", "smoker", "disease", "cost", "visited")
     with open_release(made / q.RELEASE).connection() as file:
         row = file.execute(
@@ -155,7 +155,7 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
         )
     if row is None:
         raise AssertionError("a release of this size has every value")
-    screen.say("Who holds the file can read its rows. Take one that says hiv:")
+    screen.say("Anyone who has the file can read its rows. One of them says hiv:")
     screen.line()
     screen.table([names, [str(cell) for cell in row]], "<><<<<><")
     screen.line()
@@ -166,7 +166,8 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
     other = (SMOKER.index(row[4]), DISEASES.index("none"))
     hiv, none = worth(prior, matrices, said), worth(prior, matrices, other)
     screen.say(
-        f"Has this patient hiv? Of all patients {hiv.prior:.1%} have it, reconstructed from the"
+        f"Does this patient have hiv? Of all patients {hiv.prior:.1%} have it, reconstructed from"
+        " the"
         f" release; of those whose row says hiv and smoker {row[4]}, {hiv.posterior:.1%}. So this"
         f" row is wrong about hiv with {1 - hiv.posterior:.0%} probability.",
         "bold",
@@ -174,8 +175,9 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
     screen.line()
     screen.say(
         f"{claims['hiv']:,} rows say hiv, where about {hiv.prior * manifest.rows:,.0f} patients"
-        " have it. Who knows more of a person starts from another share, and the row moves the"
-        f" odds by that factor of {factor:.0f} at most. A guess that was good before gets"
+        " have it. Someone who knows more about a person starts from another prior, and the row"
+        f" changes the odds by that factor of {factor:.0f} at most. A guess that was good before"
+        " gets"
         f" better: {none.prior:.0%} have no"
         f" disease, and of rows that say none and smoker {row[4]}, {none.posterior:.0%} are right."
     )
@@ -246,11 +248,11 @@ def _refusal(screen: Screen, con: Connection) -> None:
     except Error as refused:
         screen.quote(str(refused), "red")
     else:
-        raise AssertionError("a personal question was answered")
+        raise AssertionError("a query for one personal group was answered")
 
 
 def _explain(screen: Screen, con: Connection) -> None:
-    screen.step("How an answer comes about")
+    screen.step("How an answer is computed")
     screen.quote(f"EXPLAIN RECONSTRUCTION\n{q.BY_DISTRICT.sql}", "green")
     screen.line()
     shown, rest = shortened(con.explain(q.BY_DISTRICT.sql))
@@ -281,8 +283,9 @@ def _audit(screen: Screen, made: Path) -> None:
     screen.quote(wrapped(joined(summary.replace(str(made / q.RELEASE), q.RELEASE))))
     screen.line()
     screen.say(
-        "What fails is a choice to make, and the line below it says how: a promise to each group,"
-        " such as (lambda, delta), costs precision, and this spec did not ask for it."
+        "A criterion that fails is a choice, and the line below it says what to change: a"
+        " guarantee for each group, such as (lambda, delta), costs precision, and this spec did"
+        " not ask for it."
     )
 
 

@@ -36,7 +36,7 @@ def argument(data: bytes | None, kind: Kind, binary: bool, number: int) -> Any:
         return from_text(data.decode(), kind)
     except (ValueError, struct.error, OverflowError, IndexError, InvalidOperation):
         raise wrong(
-            f"the value of parameter ${number} is no {kind.name}",
+            f"the value of parameter ${number} is not a valid {kind.name}",
             hint="give a value of that type, or cast the parameter in the statement",
         ) from None
 

@@ -221,8 +221,8 @@ class Dialogue:
         work = _WORK.get(command.kind)
         if work is None:
             raise Unsupported(
-                f"{command.name or command.kind.upper()} is not a question",
-                hint="privsql answers SELECT; nothing can be changed through it",
+                f"{command.name or command.kind.upper()} is not a query",
+                hint="privsql answers SELECT and changes no data",
             )
         return await work(self, command, arguments)
 

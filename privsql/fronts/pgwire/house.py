@@ -195,7 +195,7 @@ class House:
             if _stamp(path) == before:
                 return Version(release.manifest.table, number, link, release.manifest, before)
             self._folders.remove(link)  # replaced meanwhile
-        raise IntegrityError(f"{path.name} changes all the time")
+        raise IntegrityError(f"{path.name} keeps changing")
 
     # -- sessions ------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class House:
             victim: tuple[Version, str, Session] | None = None
             with self._turn:
                 if self._closed:
-                    raise OperationalError("the server stops")
+                    raise OperationalError("the server is shutting down")
                 if version.retired:
                     version = self._current[version.name]
                 for at in range(len(self._idle) - 1, -1, -1):

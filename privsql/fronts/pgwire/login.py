@@ -68,7 +68,7 @@ async def enter(
             raise ProtocolError("encryption was asked for again")
         encrypted = await _encrypted(channel, security, code)
     if code >> 16 != 3:
-        raise ProtocolError("only version 3 of the protocol is spoken here")
+        raise ProtocolError("only version 3 of the protocol is supported")
     given = codec.startup(body)
     unknown = [name for name in given if name.startswith("_pq_.")]
     if code & 0xFFFF or unknown:
@@ -78,7 +78,7 @@ async def enter(
     if not user:
         raise RefusedError("no PostgreSQL user name specified in startup packet")
     if "replication" in given and given["replication"].lower() not in ("false", "off", "0", "no"):
-        raise RefusedError("there is no replication here")
+        raise RefusedError("replication is not supported")
     if security.require_tls and not encrypted:
         raise RefusedError("connections must be encrypted", hint="connect with sslmode=require")
     await _proven(channel, security, user, security.binding if encrypted else None)
@@ -101,7 +101,7 @@ async def _encrypted(channel: Channel, security: Security, code: int) -> bool:
         return False
     if channel.waiting:
         # Whoever sends more before our answer has put it there for us to take as encrypted.
-        raise ProtocolError("there are bytes before encryption has begun")
+        raise ProtocolError("unencrypted bytes follow the request for encryption")
     transport = channel.transport
     transport.pause_reading()
     channel.say(b"S")

@@ -87,7 +87,7 @@ async def _value(dialogue: Dialogue, text: str, kind: Kind, number: int) -> Any:
         return await _constant(dialogue, text, "text" if kind.duckdb == "VARCHAR" else kind.name)
     except DataError:
         raise TextValueError(
-            f"the value of parameter ${number} is no {kind.name}",
+            f"the value of parameter ${number} is not a valid {kind.name}",
             hint="give a value of that type",
         ) from None
 

@@ -126,12 +126,12 @@ class Server:
         while self._clients and time.monotonic() < until:
             for client in list(self._clients.values()):
                 if client.state == "idle":
-                    self._dismiss(client, ShutdownError("the server stops"))
+                    self._dismiss(client, ShutdownError("the server is shutting down"))
             await asyncio.sleep(0.02)
         for client in list(self._clients.values()):
             if client.dialogue is not None:
                 client.dialogue.cancel()
-            self._dismiss(client, ShutdownError("the server stops"))
+            self._dismiss(client, ShutdownError("the server is shutting down"))
         tasks = [each.task for each in self._clients.values() if each.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=self.allowance.patience)
@@ -189,7 +189,7 @@ class Server:
         if found is None:
             return
         if self._stopping:
-            raise ShutdownError("the server stops")
+            raise ShutdownError("the server is shutting down")
         if len(self._clients) > self.allowance.connections:
             raise BusyError("sorry, too many clients already")
         channel.most = self.allowance.message

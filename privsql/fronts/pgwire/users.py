@@ -177,7 +177,7 @@ def _parsed(path: Path) -> _Kept:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError, RecursionError):
         raise OperationalError(
-            "the users file cannot be read: it is damaged, or no users file",
+            "the users file cannot be read: it is damaged, or not a users file",
             hint="restore it, or make a new one with `privsql user add`",
         ) from None
     return _Kept(secret, users)

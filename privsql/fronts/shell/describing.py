@@ -15,7 +15,7 @@ from privsql.answer.cells import printable
 from privsql.channels import Channel, Domain, Grid
 from privsql.channels.steps import step_text
 from privsql.errors import ProgrammingError
-from privsql.fronts.shell.showing import APART, Display, listing
+from privsql.fronts.shell.showing import Display, listing
 from privsql.release.manifest import Manifest, PublicColumn
 from privsql.sql.catalog import Catalog
 
@@ -40,7 +40,7 @@ def tables(told: Told, display: Display) -> str:
     rows = []
     for name, columns in told.tables.items():
         published = told.catalog.is_published(name)
-        size = f"{told.manifest.rows:,}".replace(",", APART) if published else ""
+        size = f"{told.manifest.rows:,}" if published else ""
         rows.append(
             [printable(name), "published" if published else "public", str(len(columns)), size]
         )

@@ -43,7 +43,7 @@ class Work(Generic[T]):
         except Exception as problem:
             # Its words may quote the data; its name does not.
             self._problem = InternalError(
-                f"the statement met a mistake of privsql ({type(problem).__name__})",
+                f"privsql failed on the statement ({type(problem).__name__})",
                 hint="the shell goes on; please report the statement",
             )
         finally:
