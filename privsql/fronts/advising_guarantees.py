@@ -91,8 +91,8 @@ def advise_epsilon(total: float, columns: Columns, split: str, wanted: str) -> A
         return advice
     # A belief in one column may rise by what another one shows: only the total is a promise.
     caution = (
-        f"this goal covers {', '.join(part.name for part in parts)} only, not for the"
-        f" release: {', '.join(name for name, _ in columns.others)} add to epsilon"
+        f"this goal covers {', '.join(part.name for part in parts)} only, not the"
+        f" release: {', '.join(name for name, _ in columns.others)} add to its epsilon"
     )
     return replace(advice, warnings=(*advice.warnings, caution))
 

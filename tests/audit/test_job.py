@@ -296,7 +296,7 @@ def test_a_grid_of_a_billion_values_takes_no_memory(clinic, publish):
 
 
 def test_what_can_be_asked(clinic):
-    with pytest.raises(ProgrammingError, match="knows nothing of lamda"):
+    with pytest.raises(ProgrammingError, match="has no parameter lamda"):
         audit(clinic / "plain.duckdb", lamda=0.3)
     for wrong in ({"relative_error": 0}, {"probability": 1}, {"alpha": 0}, {"rho1": 0.99}):
         with pytest.raises(Error):

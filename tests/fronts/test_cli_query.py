@@ -149,9 +149,9 @@ def test_letters_beyond_ascii_are_read_as_utf8(release, here):
 def test_unreadable_sql(release, here):
     (here / "bad.sql").write_bytes(b"SELECT '\xff'")
     (here / "wide.sql").write_text("SELECT 1", encoding="utf-16")
-    fails(run("query", release, "-f", "bad.sql"), 1, "bad.sql is no UTF-8 text: byte 9", "HINT")
-    fails(run("query", release, "-f", "wide.sql"), 1, "wide.sql is no UTF-8 text")
-    fails(run("query", release, given=b"\xff"), 1, "stdin is no UTF-8 text")
+    fails(run("query", release, "-f", "bad.sql"), 1, "bad.sql is not valid UTF-8: byte 9", "HINT")
+    fails(run("query", release, "-f", "wide.sql"), 1, "wide.sql is not valid UTF-8")
+    fails(run("query", release, given=b"\xff"), 1, "stdin is not valid UTF-8")
     fails(run("query", release, "-f", "."), 1, "[operational]: .: is a directory")
     fails(run("query", release, "-f", "none.sql"), 1, "none.sql: no such file or directory")
     for empty in ("", " \n", "-- nothing\n;;"):

@@ -89,9 +89,9 @@ MISTAKES = [
     *[
         (UNIFORM + f'domain = ["a", "b"]\nepsilon = {value}\n', f"epsilon: {what}")
         for value, what in [
-            ("0", "must lie above 0"),
-            ("-1", "must lie above 0"),
-            ("31", "must lie above 0 and be at most 30"),
+            ("0", "must be above 0"),
+            ("-1", "must be above 0"),
+            ("31", "must be above 0 and at most 30"),
             ("nan", "must be a finite number"),
             ('"1"', "must be a number"),
             ("6", "epsilon is 6.00: above 5 published values reveal originals (epsilon = 5 or less, or accept"),
