@@ -1,4 +1,4 @@
-"""Every error that a user can cause, as one family.
+"""The errors that a user can cause, as one hierarchy, and helpers for their wording.
 
 The family is PEP 249's, so that programs written against any database connection catch
 what they expect.  Each error says what was asked, why it cannot be, and what to ask

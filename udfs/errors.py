@@ -1,4 +1,4 @@
-"""The errors that a kernel raises: for a wrong call, and for numbers that no call can use."""
+"""Errors of kernels: wrong calls, and numbers that no call can use."""
 
 
 class KernelError(ValueError):

@@ -1,4 +1,4 @@
-"""The kernels as SQL functions on Arrow columns: what each is called, takes and gives.
+"""The kernels as SQL functions on Arrow columns: names, parameters and results.
 
 Vectors over states are ``DOUBLE[]``, the transition matrix is its list of factors,
 ``DOUBLE[][][]``, so that a call reads like the mathematics:

@@ -1,4 +1,4 @@
-"""Intervals for reconstructed answers, each with the rule that says when it can be trusted.
+"""Intervals for reconstructed answers, each with a rule for its reliability.
 
 Which interval goes with which answer is fixed in section 3 of the mathematics:
 

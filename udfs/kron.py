@@ -1,4 +1,4 @@
-"""A Kronecker product of small matrices that is never built unless that is cheaper.
+"""A Kronecker product of small matrices, built only where that is cheaper.
 
 A query that looks at k sensitive columns sees one state a combination of cells:
 ``S = m_1 * ... * m_k`` of them, flattened so that the last column's cell changes

@@ -1,4 +1,4 @@
-"""Original counts by constrained maximum likelihood: never negative, always certified.
+"""Constrained maximum likelihood: non-negative original counts, with a certificate.
 
 ``maximum_likelihood`` answers the problem of ``udfs.simplex`` (OLAP 4.2.2 asks it, and
 approaches it by EM) and picks, group by group, the cheapest exact way:

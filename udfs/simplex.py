@@ -1,4 +1,4 @@
-"""Counts over states that cannot be negative: the problem, its checks and its certificate.
+"""Non-negative counts over states: the problem, its checks and its certificate.
 
 Published state counts ``y`` (shape ``(..., S)``, non-negative, not all whole: weighted
 counts and sums of a non-negative measure are allowed) came out of original counts ``x``

@@ -1,4 +1,4 @@
-"""How far an inverted answer may be off, estimated without bias from what was published.
+"""Unbiased variance of an inverted answer, estimated from published data.
 
 Given the original table, published rows are independent.  Let aggregate a add up
 ``v_a * phi_a(state)`` over rows, ``v_a`` public and ``phi_a`` a function on states, and let

@@ -1,4 +1,4 @@
-"""One cell of an answer as text: a value and how far off it may be.
+"""One cell of an answer as text: a value and its error.
 
     1402 ± 348        value, and half of its interval
     3 [-1, 19]        value and interval, where ± would put the ends in the wrong place

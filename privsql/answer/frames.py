@@ -1,4 +1,4 @@
-"""An answer as pandas data frames: as it was asked for, and one row for each estimate."""
+"""An answer as pandas data frames: its rows, or one row per estimate."""
 
 from __future__ import annotations
 

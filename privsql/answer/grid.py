@@ -1,4 +1,4 @@
-"""What is shown of an answer: cells in rows, cut to what a reader can take in, and a footer.
+"""The part of an answer that is shown: rows of cells, shortened, and a footer.
 
 Text and HTML show the same grid; this module decides what is in it, and says so where
 something was left out.

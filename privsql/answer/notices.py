@@ -1,4 +1,4 @@
-"""What the figures of an answer themselves give reason to say."""
+"""Notices that follow from the figures of an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars with whiskers: an answer's estimates and the intervals they lie in."""
+"""Bar charts of estimates with their intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``con.sql(...)`` returns: an answer that prints itself with its error bars.
+"""The return value of ``con.sql(...)``: an answer that prints itself with its error bars.
 
 An :class:`Answer` is complete when it is made; nothing it does runs the query again.
 """

@@ -1,4 +1,4 @@
-"""An answer as plain text: it must read well in a terminal, a log and a mail.
+"""An answer as plain text, for a terminal, a log or a mail.
 
 No colour, and nothing but ``±`` beyond ASCII of our own, so that every terminal can show
 it.  Widths are counted in terminal cells: a Chinese letter takes two.

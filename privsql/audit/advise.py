@@ -1,4 +1,4 @@
-"""From a wanted guarantee to the parameters that give it: formulas, no data.
+"""Parameters for a given guarantee: formulas, no data.
 
     epsilon            p = (e^epsilon - 1) q / (1 + (e^epsilon - 1) q)     q: rarest replacement
     rho1, rho2         the same with e^epsilon = rho2(1-rho1) / (rho1(1-rho2))

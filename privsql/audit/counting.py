@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - all names in these statements are quoted, or ours
-"""How often each sensitive value comes in each personal group: of the raw table or the published.
+"""Frequencies of sensitive values per personal group, in the raw or the published table.
 
     raw rows        ── counted by public tuple and value ── group of the tuple ── Cells
     published rows  ── counted by group and value ───────────────────────────── Cells

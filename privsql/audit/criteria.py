@@ -1,4 +1,4 @@
-"""What one channel lets an attacker believe: amplification, breaches and their limits.
+"""Limits on what an attacker can infer through one channel: amplification and breaches.
 
     prior  --- one published value of a channel with amplification gamma --->  posterior
 

@@ -1,4 +1,4 @@
-"""Interval width against retention: measured by pilots, read between them, searched.
+"""Interval width against retention: measured by pilots, interpolated, searched.
 
 A **pilot** publishes at one retention and says how wide each named query's interval came out.
 It is a callable here, so that this module knows neither data nor SQL.

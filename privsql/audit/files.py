@@ -1,4 +1,4 @@
-"""Writing a file so that there is the old one or the new one, never half of one."""
+"""Atomic replacement of a file: a reader sees the old one or the new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit asks and what it found: plain data between its stages."""
+"""Thresholds and findings of an audit: plain data between its stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of an audit: a release and, at its publisher's, the raw table, to a report.
+"""An audit from start to end: a release and, at its publisher's, the raw table, to a report.
 
     release ── opened, found whole ── groups and values counted, one scan a sensitive column
             ── columns ── groups ── combinations ── findings ── AuditReport

@@ -1,4 +1,4 @@
-"""One page of HTML with everything in it: findings, figures, pictures; no script, no network."""
+"""The report as one HTML page: findings, figures and pictures; no script, no network."""
 
 from __future__ import annotations
 

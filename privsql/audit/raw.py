@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - all names in these statements are quoted, or ours
-"""The release and, on the publisher's side, the raw table it was made from, side by side.
+"""The release and, at its publisher, the raw table it was made from, in one database.
 
 A raw source must be the one of the release: the same columns, as many rows of each public
 tuple, values inside of the domains.  Anything else would make an audit of another table.

@@ -1,4 +1,4 @@
-"""The tables of an audit as an analyst may see them: from the rules and the public columns alone.
+"""The audit tables that an analyst may see, from the rules and the public columns alone.
 
 A policy decides which reconstructed figures are told, and a server keeps account of them.  Tables
 that hold such figures would go round it, down to the frequencies of single personal groups and

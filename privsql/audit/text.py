@@ -1,4 +1,4 @@
-"""A report as a terminal shows it."""
+"""The report of an audit as text."""
 
 from __future__ import annotations
 

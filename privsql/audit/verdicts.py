@@ -1,4 +1,4 @@
-"""What holds, what fails and for whom, and what to change: figures turned into sentences."""
+"""Findings in words: what holds, what fails and for whom, and what to change."""
 
 from __future__ import annotations
 

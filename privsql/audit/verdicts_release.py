@@ -1,4 +1,4 @@
-"""What holds of a release as a whole: epsilon, publications, raw data, combinations of columns."""
+"""Findings about a whole release: epsilon, publications, raw data, combinations of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Domains whose values are listed, one by one."""
+"""Domains given as a list of values."""
 
 from __future__ import annotations
 

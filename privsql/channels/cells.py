@@ -1,4 +1,4 @@
-"""Cells: the values of a column that a query does not tell apart.
+"""Cells: sets of values of a column that a query does not distinguish.
 
 The conditions of a query split each sensitive column's domain into cells; a count
 per cell is all that the scan has to bring.  Replacing the channel by a matrix between

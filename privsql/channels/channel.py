@@ -1,4 +1,4 @@
-"""A channel: what publishing did to one column.
+"""A channel: the perturbation of one column.
 
     T[i, j] = P(published j | original i),   rows sum to one.
 

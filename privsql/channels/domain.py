@@ -1,4 +1,4 @@
-"""Domains: what a sensitive column can hold, which is public.
+"""Domains: the possible values of a sensitive column, which are public.
 
 A domain is a list of values in a fixed order, numbered from 0, with NULL last where the
 column may hold it.  It is a list of categories (:mod:`privsql.channels.categorical`) or a

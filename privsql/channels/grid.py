@@ -1,4 +1,4 @@
-"""Grids: domains that are every ``step`` between two public bounds.
+"""Grids: domains of equally spaced values between two public bounds.
 
 Values are rounded to the grid before they are perturbed.  Positions on it are integers, so
 nothing drifts: with ``u`` the unit of the kind (1, a power of ten, a day, a microsecond),

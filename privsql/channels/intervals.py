@@ -1,4 +1,4 @@
-"""Intervals of values, and where a value lies on the line, exactly.
+"""Intervals of values, and the exact position of a value in their order.
 
 A comparison with a constant selects an interval of the domain.  Whether its ends belong to
 it decides the mass of the predicate, so an end is open or closed, and places are exact

@@ -1,4 +1,4 @@
-"""Channels that are known by their matrix: any invertible one, and decoy groups."""
+"""Channels given by their matrix: any invertible one, and decoy groups."""
 
 from __future__ import annotations
 

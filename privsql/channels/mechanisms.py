@@ -1,4 +1,4 @@
-"""The mechanisms that keep or replace: uniform, replace, fine-grain.
+"""The mechanisms that keep or replace a value: uniform, replace, fine-grain.
 
 Beware of names: *retention* p keeps the value with chance p and may then redraw the same
 value, so the chance of a truthful output is ``p + (1-p) q_i``, not p.

@@ -1,4 +1,4 @@
-"""Steps of time, as people write them: a whole number and a unit of fixed length."""
+"""Steps of time in text form: a whole number and a unit of fixed length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine is: it runs a scan that was printed for it, where the table lives."""
+"""The interface of an engine, which runs a printed scan where the table is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements on one database: each on its own cursor, in another thread, and each can be ended.
+"""Statements on one database, each on its own cursor and thread, each cancelable.
 
     caller ── cursor ──> worker thread runs the statement
        └── waits for it, for an interruption, for the end of its time, for Ctrl-C;

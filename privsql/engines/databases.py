@@ -1,4 +1,4 @@
-"""In-memory databases that reach nothing outside: how one is made, locked, filled and asked."""
+"""Sandboxed in-memory databases: created, locked, filled and queried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded engine: a release attached, read-only, to an in-memory DuckDB of its own.
+"""The embedded engine: a release attached, read-only, to its own in-memory DuckDB.
 
 A file that is opened directly is shared by all of the program under its path, with one
 configuration for everyone, and another configuration is refused.  Attached to a database

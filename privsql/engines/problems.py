@@ -1,4 +1,4 @@
-"""DuckDB's errors in our words.
+"""DuckDB's errors as errors of privsql.
 
 What DuckDB says at run time quotes the values it stumbled over (``Could not convert string
 '...'``), and rows of a release are not to be told by way of errors.  So its text passes

@@ -1,4 +1,4 @@
-"""Advice for publishers: parameters for a wanted guarantee, or for a wanted interval width.
+"""Advice for publishers: parameters for a given guarantee or interval width.
 
     guarantee  ── formulas (privsql.audit.advise) ─────────────────────> lines of a spec
     widths     ── pilots, a curve (privsql.audit.curves), a search ────> the smallest retention

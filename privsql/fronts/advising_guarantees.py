@@ -1,4 +1,4 @@
-"""From a wanted guarantee to lines of a spec, and to words about what they mean."""
+"""From a given guarantee to lines of a spec, with an explanation."""
 
 from __future__ import annotations
 

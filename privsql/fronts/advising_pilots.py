@@ -1,4 +1,4 @@
-"""Pilot publications: how wide intervals come out at a retention, measured and not guessed.
+"""Pilot publications, which measure interval widths at a retention.
 
 A pilot publishes the source at a candidate retention into a private temporary folder, asks the
 named queries there as an analyst would, and is deleted.  So every query that the SQL layer

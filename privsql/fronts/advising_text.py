@@ -1,4 +1,4 @@
-"""An advice: what to write into a spec, what it means, and the trade-off behind it."""
+"""Advice as text: lines for a spec, what they mean, and the trade-off behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From wanted interval widths on named queries to the smallest retention that gives them."""
+"""From interval widths of given queries to the smallest retention that achieves them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How SQLAlchemy's constructs are written for a release: DuckDB's spelling, and its types.
+"""SQLAlchemy's constructs in DuckDB's dialect, and its types.
 
 Most of SQLAlchemy's own spelling is right as it is.  What differs stands here; whether a
 construct can be answered is for the session to say, with its usual errors.

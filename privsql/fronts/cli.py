@@ -1,4 +1,4 @@
-"""The command line: one thin coat over the library.
+"""The command line: a thin layer over the library.
 
 Commands are imported when they are asked for, so that `privsql --version` is quick and
 `privsql query` waits for nothing that only a server needs.

@@ -1,4 +1,4 @@
-"""`privsql advise`: what may be wanted, and how it is told."""
+"""`privsql advise`: its options and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands share: how they are found, how they fail, what they show on a terminal.
+"""Shared parts of all commands: lookup, errors, terminal output.
 
 Exit codes are 0 (fine), 1 (refused, failed or interrupted) and 2 (the command was typed wrongly).
 What was asked for goes to stdout, all else to stderr; errors are printed as the project

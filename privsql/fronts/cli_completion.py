@@ -1,4 +1,4 @@
-"""`privsql completion`: what a shell needs to complete our commands, options and file names."""
+"""`privsql completion`: shell completion of commands, options and file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a command writes: stdout, or a file that is there as a whole or not at all.
+"""Output of a command: stdout, or a file that is written atomically.
 
 A file is made beside its name and renamed at the end; a pipe or a device cannot be replaced
 and gets what is written at once.

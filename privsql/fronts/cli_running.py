@@ -1,4 +1,4 @@
-"""A server as a process: its files, its signals, what it says when it starts.
+"""A server as a process: files, signals and start-up messages.
 
     SIGTERM, SIGINT   stop: nobody new, answers under way may end; a second one stops at once
     SIGHUP            look for releases that were published again and read the certificate anew

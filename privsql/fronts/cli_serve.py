@@ -1,4 +1,4 @@
-"""`privsql serve`: what may be said about a server, and what is refused before it starts."""
+"""`privsql serve`: its options, and checks before the server starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL that a command was given: its text, its statements, and where in it an error is."""
+"""SQL given to a command: its text, its statements, and the position of an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users of a server on the command line: who may log in, and what each may see."""
+"""`privsql user`: users of a server and the releases each may query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DB-API 2.0 (PEP 249) on a session: the connection that programs and notebooks hold.
+"""DB-API 2.0 (PEP 249) connections and cursors over a session.
 
 The package ``privsql`` is the module that PEP 249 speaks of; it takes its names from here.
 A release is read-only, which settles what the standard leaves open:

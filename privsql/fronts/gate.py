@@ -1,4 +1,4 @@
-"""The gate between the two halves of a query: which cells of a block may be answered.
+"""The disclosure check between scan and reconstruction: which cells may be answered.
 
     engine ── ranges ──> groups and rows behind each cell ── judge ──> personal, or few
            ── atoms ───> the same cells as vectors over public tuples

@@ -1,4 +1,4 @@
-"""From the last table of a query to its outcome: columns with types, and error bars apart."""
+"""From the final table of a query to its outcome: typed columns and separate error bars."""
 
 from __future__ import annotations
 

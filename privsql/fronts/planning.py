@@ -1,4 +1,4 @@
-"""Planning: everything about a query that can be settled before a published row is read."""
+"""Planning: all work on a query before a published row is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session: the one path that a query takes, whoever asks.
+"""The session: the single path of a query from every front.
 
 text ── parse ──> statement ── compile ──> blocks and the SQL around them
      ── plan ───> scan and reconstruction of each block

@@ -1,4 +1,4 @@
-"""What ``SET privsql.*`` and the options of one query can change."""
+"""Settings of a session (``SET privsql.*``) and of one query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What classifiers have in common: parameters, original values to predict from, scores.
+"""The base of all classifiers: parameters, prediction from original values, scores.
 
 The names are scikit-learn's, which is not needed.  What differs is ``fit``: it takes a
 release, never rows.

@@ -1,4 +1,4 @@
-"""What a classifier asks: counts of classes, by cells of one column, under a path of conditions.
+"""Counts that a classifier queries: classes, by cells of one column, under conditions.
 
 Every answer is a reconstruction by inversion, so cells add up and each carries its standard
 error; a cell that the release refuses, because its rows are one personal group or too few, is NaN.

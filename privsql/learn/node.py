@@ -1,4 +1,4 @@
-"""The nodes of a tree, and how they are printed."""
+"""Nodes of a decision tree, and their text form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each user was answered, kept over restarts: one SQLite file, written before an answer.
+"""The history of each user's answers: one SQLite file, written before an answer is sent.
 
     check:  read what others stored  ->  propose  ->  store, synchronously  ->  commit  ->  answer
 

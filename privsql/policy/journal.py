@@ -1,4 +1,4 @@
-"""The audit log: who asked what, and what became of it.  Never a result.
+"""The audit log: who asked what, and the decision.  Never a result.
 
 One line of JSON a statement, with a checksum as its last field:
 

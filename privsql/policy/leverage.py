@@ -1,4 +1,4 @@
-"""Differences and dominance: what a user's answers, taken together, say about one group.
+"""Differences and dominance: what a user's answers together reveal about one group.
 
 An answered aggregate is a vector over atoms, the distinct public tuples, with
 

@@ -1,4 +1,4 @@
-"""Personal groups: an answer about one person's peers is an answer about that person.
+"""Personal groups: refusal of answers about people who share all public attributes.
 
     refuse   a single answer is an error; in a GROUP BY the cell is NULL, and a notice says so
     flag     the value stays, and a notice says which cells are personal

@@ -1,4 +1,4 @@
-"""From a raw table to a release: the only room that sees raw rows.
+"""From a raw table to a release: the only package that reads raw rows.
 
 The package is also the function that people call: ``privsql.publish(source, release,
 spec=...)`` is :func:`privsql.publish.job.publish`.

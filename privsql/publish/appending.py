@@ -1,4 +1,4 @@
-"""Adding batches to a release, by writing a new file and renaming it into view.
+"""Appending batches to a release, by writing a new file and renaming it.
 
     lock ── release opened ── batch checked ── rows of both ── groups numbered ── new file
 

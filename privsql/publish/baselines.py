@@ -1,4 +1,4 @@
-"""Other people's methods, to be compared with in experiments; never used for a release.
+"""Competing methods from the papers, for experiments; never used for a release.
 
 They return plain arrays and numbers, no channel and no manifest, and nothing that makes a
 release imports this module.

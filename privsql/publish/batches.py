@@ -1,4 +1,4 @@
-"""Batch files: rows that a client perturbed, with their rules and their hash.
+"""Batch files: rows that a client perturbed, with their rules and a hash.
 
 A CSV batch has both in its first and last line, a Parquet batch in its key-value metadata.
 The hash finds accidents, not forgeries.  In CSV an empty field is NULL.

@@ -1,4 +1,4 @@
-"""What is refused before any row is read: names, types, units, and files that would be lost."""
+"""Checks before any row is read: names, types, units, and files that would be overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which public values cannot be told apart by a sensitive column: Pearson's test of all pairs.
+"""Public values that a sensitive column does not distinguish: Pearson's test of all pairs.
 
     counts (values, bins) ── one value against 256 others at a time ── links (values, values)
 

@@ -1,4 +1,4 @@
-"""The database that a release is made in: bounded in memory, spilling beside it, and silent."""
+"""The database that a release is made in, with limited memory and spilling to disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the draws of a job come from: a key with its ledger, the system, or a seed for tests."""
+"""The source of a job's draws: a key with its ledger, the system, or a seed for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entering a local perturbation in the ledger of its key, while its rows stream by.
+"""Ledger entry of a local perturbation, made while its rows stream.
 
     rows leave at once (a pipe)       checked and entered before the first of them leaves,
                                       completed by their state after the last

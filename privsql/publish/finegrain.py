@@ -1,4 +1,4 @@
-"""A retention for each value, as much as its own privacy allows (FINE IV, V).
+"""The largest retention of each value that its own privacy allows (FINE IV, V).
 
     maximise    sum_i f_i (p_i + (1-p_i)/m)
     subject to  T[i,i] <= gamma_i T[j,i]   upward:    (m-1) p_i + gamma_i p_j <= gamma_i - 1

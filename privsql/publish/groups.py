@@ -1,4 +1,4 @@
-"""Generalised personal groups: public values that tell the same about the sensitive ones.
+"""Generalised personal groups: merging of public values with similar sensitive values.
 
 An attacker who knows that two values of a public column go with the same distribution of
 a sensitive column pools their rows and reconstructs more sharply.  So such values are

@@ -1,4 +1,4 @@
-"""The way of a publication, from a spec and raw rows to a release in view.
+"""A publication from start to end: a spec and raw rows to a release.
 
     spec ── checked before any row is read
          ── rows perturbed batch by batch, staged in temporary tables

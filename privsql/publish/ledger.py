@@ -1,4 +1,4 @@
-"""The ledger beside a key: what was published under it, and what persons have lost by that.
+"""The ledger of a key: publications under it, and the privacy loss of persons.
 
 ``clinic.key.ledger`` has one line of JSON for each publication.  The same column with the
 same parameters repeats the same draws, and a second look at them shows nothing new: its loss

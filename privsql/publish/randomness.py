@@ -1,4 +1,4 @@
-"""Randomness with a memory: draws as a pseudo-random function.
+"""Repeatable randomness: draws from a pseudo-random function.
 
 Fresh noise on every publication averages away: at p = .5 and ten values, one release gives
 the best guess of a person's value in 55% of cases, ten releases in 96%.  So a draw is a

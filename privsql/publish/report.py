@@ -1,4 +1,4 @@
-"""What publishing did, told to the publisher: facts, and everything said loudly."""
+"""The report of a publication: facts and warnings for the publisher."""
 
 from __future__ import annotations
 

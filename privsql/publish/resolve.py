@@ -1,4 +1,4 @@
-"""From what the spec wants of a column to the domain and channel that it gets."""
+"""From a column of the spec to its domain and channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Perturbing a column row by row: keep a value, or replace it.
+"""Row-wise perturbation of a column: keep a value, or replace it.
 
 A row holding value i is published as j with chance ``T[i, j]`` of its channel, by draws that
 the publisher's key repeats (:mod:`privsql.publish.randomness`).

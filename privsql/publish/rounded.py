@@ -1,4 +1,4 @@
-"""How many values of a column its grid moved, for the publisher alone.
+"""Number of values that the grid of a column moved, for the publisher only.
 
 Values are rounded to the grid before they are perturbed, and analysts ask about rounded ones.
 The counts are of raw data, so they are told to whoever has it, and are no part of a release.

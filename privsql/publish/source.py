@@ -1,4 +1,4 @@
-"""Where raw rows come from: CSV, Parquet, or a table of a DuckDB file, one or many.
+"""Sources of raw rows: CSV, Parquet, or tables of a DuckDB file, in one or several parts.
 
 A source is opened in a connection of its own, so that nothing that is written shares a
 database with raw rows.  Rows are read as Arrow batches in the order of the source.

@@ -1,4 +1,4 @@
-"""Writing a release so that there is the old one, the new one, or none, but never half of one.
+"""Atomic writing of a release: a reader sees the old one or the new one.
 
 Everything is written in a folder beside the target and renamed into view at the end.  A
 lock beside the target keeps a second publisher out; what a crash left behind is swept away

@@ -1,4 +1,4 @@
-"""A starter spec: a guess at every role and domain of a source, to be edited.
+"""A starter spec: a guess at every role and domain of a source.
 
 Whatever is guessed is marked as a guess.  Domains are written as observed ranges or lists
 for the publisher to correct: only the publisher knows which values are possible.

@@ -1,4 +1,4 @@
-"""Identity and swap: what is not kept is replaced by values of the column itself.
+"""Identity and swap: replacement by values of the column itself.
 
 identity    keep a value with chance p, else take the value of a row chosen at random
 swap        keep a value with chance p; the others are permuted among themselves

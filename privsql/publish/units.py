@@ -1,4 +1,4 @@
-"""Units: whom a row is about, as two words of 64 bits.
+"""Units: the person of a row, as two words of 64 bits.
 
 The draws of a publication are a function of the unit, so a person must get the same words
 however the identifier happens to be stored, and two persons must never share them:

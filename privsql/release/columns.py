@@ -1,4 +1,4 @@
-"""One column of a spec: its role, its mechanism, its domain, how much of it is kept.
+"""One column of a spec: role, mechanism, domain and retention.
 
 Reading goes in two steps.  ``read_sensitive`` takes the table of a column apart and notes what
 is wrong by itself.  ``settled`` then does what needs the size of the domain: it turns an

@@ -1,4 +1,4 @@
-"""The manifest: everything that the public may know of a release, and nothing else.
+"""The manifest: the public description of a release.
 
 It is one JSON document inside the release.  What may stand in it is decided here, field by
 field, and ``docs/manifest.md`` says of each field why it is safe to publish; a test holds

@@ -1,4 +1,4 @@
-r"""Read TOML so that every mistake is found, at its place, in one go.
+r"""TOML reading that reports all mistakes at once, with their lines.
 
 tomllib gives plain values and forgets where they stood.  ``lines_of`` finds the lines
 again, a ``Report`` collects what is wrong, and a ``Section`` is one table of the text that

@@ -1,4 +1,4 @@
-r"""The spec: what the publisher wants, read from TOML and checked before any row is read.
+r"""The spec: the publisher's choices, read from TOML and checked before any row is read.
 
 >>> spec = parse_spec('''
 ... [release]

@@ -1,4 +1,4 @@
-"""A release on disk: one DuckDB file with the published table and what explains it.
+"""A release on disk: one DuckDB file with the published table and its description.
 
 <table>                     the published rows; hidden columns begin with ``privsql_``
 privsql.manifest            one row: the manifest's JSON and its digest

@@ -1,4 +1,4 @@
-"""What each SQL aggregate is made of: sums that can be reconstructed, and a formula.
+"""Decomposition of SQL aggregates into sums that can be reconstructed, and a formula.
 
     COUNT(x)     n                            SUM(x)   s, NULL where n = 0
     AVG(x)       s / n                        VAR_POP  q/n - (s/n)^2 + Var(s/n)

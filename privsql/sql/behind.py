@@ -1,4 +1,4 @@
-"""What has to be looked at before a block may be answered: the rows behind each of its cells."""
+"""The rows behind each cell of a block, as the disclosure check needs them."""
 
 from __future__ import annotations
 

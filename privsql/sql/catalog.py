@@ -1,4 +1,4 @@
-"""What an analyst's statement can name: the published table and the public tables beside it."""
+"""Names that a statement can use: the published table and public tables."""
 
 from __future__ import annotations
 

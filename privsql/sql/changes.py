@@ -1,4 +1,4 @@
-"""What is done to a block's table before anybody reads it: gaps, and coarser digits."""
+"""Changes to a block's table before it is read: masked cells and rounded estimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rounding to a grid does to a condition, in words.
+"""The effect of rounding to a grid on a condition, in words.
 
 Values of a grid were rounded to it before they were perturbed, so a condition is answered about
 rounded values.  Where the type of the column is finer than the grid that is another condition

@@ -1,4 +1,4 @@
-"""A whole query: its blocks, and the SQL around them that reads their estimates.
+"""A whole query: its blocks, and the SQL around them over their estimates.
 
 Every SELECT over published rows becomes a block; in its place stands a SELECT over the
 block's table of estimates, and everything around it stays the analyst's SQL.  Error bars are

@@ -1,4 +1,4 @@
-"""What a query becomes on the way: columns that know their error, and the blocks behind them."""
+"""Parts of a query under compilation: columns with their errors, and blocks."""
 
 from __future__ import annotations
 

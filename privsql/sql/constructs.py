@@ -1,4 +1,4 @@
-"""Every construct of SQL that was thought of, with its verdict.
+"""The list of SQL constructs with their verdicts.
 
 The page ``docs/sql.md`` is written from the table in ``verdicts``, and a test asks each example
 of a small release and holds the verdict against what happens, so neither can say anything else.

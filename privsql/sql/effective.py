@@ -1,4 +1,4 @@
-"""Bounds of effective rows, where the scan brings sums and not the states.
+"""Bounds on effective rows, where the scan returns sums instead of states.
 
 The rule of effective rows (``udfs.variance.weights``) needs counts of states.  Here both its sums
 are bounded on the safe side, with L = G - mean, S the values that G has:

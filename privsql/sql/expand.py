@@ -1,4 +1,4 @@
-"""The papers' expansion of a conjunctive count, spelled out: 2^k counts of published rows.
+"""The papers' expansion of a conjunctive count into 2^k counts of published rows.
 
     SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND age > 30 AND job = 'eng'
 

@@ -1,4 +1,4 @@
-"""What error is to be expected of a sum, before a row is read.
+"""The expected error of a sum, before a row is read.
 
 The functions of a block are evaluated over its states, or over the domains where it has none, by
 an engine that holds no release; ``widths`` makes the largest error from them.

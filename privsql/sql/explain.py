@@ -1,4 +1,4 @@
-"""EXPLAIN RECONSTRUCTION: how a query would be answered, without asking the published rows.
+"""EXPLAIN RECONSTRUCTION: how a query would be answered, without running its scan.
 
     block 0: estimated by inversion
       disease    uniform, 4 values, retention 0.3

@@ -1,4 +1,4 @@
-"""What EXPLAIN RECONSTRUCTION tells: blocks, columns, cells and widths, as text and as rows.
+"""Output of EXPLAIN RECONSTRUCTION: blocks, columns, cells and widths, as text and rows.
 
 Everything is plain strings and numbers by now.  The text is for a person and leaves out what is
 long; the rows are for a program and have all of it.

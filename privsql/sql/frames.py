@@ -1,4 +1,4 @@
-"""Frames of windows: which rows a window function reads, as far as a query's text tells."""
+"""Window frames: the rows that a window function reads, as far as the query text determines."""
 
 from __future__ import annotations
 

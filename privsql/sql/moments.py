@@ -1,4 +1,4 @@
-"""Moments: a scan that adds up inverted rows itself, instead of counting states.
+"""Moments: a scan that sums inverted rows instead of counting states.
 
 Where a piece is a product of functions of one column each, and the columns keep or replace
 their values row by row, a row's inverted weight is elementary:

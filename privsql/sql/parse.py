@@ -1,4 +1,4 @@
-"""Text to statements: DuckDB's dialect and the few words that are ours.
+"""Parsing: DuckDB's dialect and the extensions of privsql.
 
     SELECT WITH RECONSTRUCTION OPTIONS (estimator = 'iterative') ...   options of one query
     EXPLAIN RECONSTRUCTION SELECT ...                                  the plan, not the answer

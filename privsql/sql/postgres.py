@@ -1,4 +1,4 @@
-"""PostgreSQL's dialect: what a client sends, as commands that a server can carry out.
+"""PostgreSQL's dialect: a client's text as commands for the server.
 
 text ── words ──> statements ── utility ──> SET, BEGIN, DECLARE, ...
                              ── parse ────> tree ── route ──> query | catalog | constant

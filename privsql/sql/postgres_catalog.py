@@ -1,4 +1,4 @@
-"""What of a query is about the catalog: relations, functions and objects by name.
+"""Catalog queries: relations, functions and objects by name.
 
 Routing goes by the tables and functions of the parsed statement.  In a statement that goes to
 the catalog, relations are those of the schema ``pgc`` (pg_catalog) or ``pgi`` (information_schema)

@@ -1,4 +1,4 @@
-"""The clock: what of a statement asks for the time, and how it is told.
+"""Clock functions of a statement and their translation.
 
 A question about a release is asked of two databases and judged in between.  A clock that runs
 there would show two times, and an answer would depend on when a row is looked at.  So the time

@@ -1,4 +1,4 @@
-"""What a statement of PostgreSQL's dialect asks for, as far as a server must know."""
+"""Commands: statements of PostgreSQL's dialect as the server handles them."""
 
 from __future__ import annotations
 

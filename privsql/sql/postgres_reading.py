@@ -1,4 +1,4 @@
-"""Words read one after the other, for statements that are no queries."""
+"""A token reader for statements other than queries."""
 
 from __future__ import annotations
 

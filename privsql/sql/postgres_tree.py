@@ -1,4 +1,4 @@
-"""A query of PostgreSQL's dialect as DuckDB's, node by node, where the two do not agree.
+"""Queries of PostgreSQL's dialect translated to DuckDB's, node by node.
 
 sqlglot reads the one and prints the other.  What it would change in meaning on the way is
 rewritten here, or refused: a wrong answer is worse than none.

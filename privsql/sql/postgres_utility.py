@@ -1,4 +1,4 @@
-"""Statements that are no queries: settings, transactions, cursors, COPY."""
+"""Statements other than queries: settings, transactions, cursors, COPY."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no question that could be answered, whatever it is about.
+"""Refusal of statements that cannot be answered over any table.
 
 Names are how we know that a sensitive column is used.  A spelling that reaches a column
 without naming it (``COLUMNS('dis.*')``, ``#4``, ``disease.upper()``, a table function that

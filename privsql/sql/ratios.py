@@ -1,4 +1,4 @@
-"""Ratios of estimates: where the denominator is about zero there is no ratio.
+"""Ratios of estimates, NULL where the denominator is not distinguishable from zero.
 
 A denominator D *cannot be told from zero* where its interval at the session's level holds zero,
 

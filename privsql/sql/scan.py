@@ -1,4 +1,4 @@
-"""The scan: one pass over the published table, in the SQL of the engine that holds it.
+"""The scan: one pass over the published table, in the SQL of its engine.
 
 A row's public half of each piece (``v``) is computed in a sub-select, with the truth values
 of the atoms; the outer SELECT adds up per public keys and published state:

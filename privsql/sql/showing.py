@@ -1,4 +1,4 @@
-"""Error bars as columns: exported from blocks, passed through queries, shown at the end."""
+"""Error bars as columns, exported from blocks and passed through queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States: how a block sees its sensitive columns.
+"""States: the joint cells of a block's sensitive columns.
 
 Each sensitive column is seen only through *atoms*, the largest parts of expressions that
 hold it alone.  Evaluated over its domain they split it into cells (values that no atom tells

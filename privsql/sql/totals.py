@@ -1,4 +1,4 @@
-"""Window functions over the rows of an answer, and what they vary with.
+"""Window functions over the rows of an answer, and their covariances.
 
 A sum, a mean or a neighbour (LAG, LEAD) is linear in the estimates of the rows F of its frame.
 With ``L = sum_j d_j a_j`` the error comes from the covariances,

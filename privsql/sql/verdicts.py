@@ -1,4 +1,4 @@
-"""Every construct of SQL that was thought of, with its verdict: what is asked of rows.
+"""SQL constructs and their verdicts: queries over rows.
 
 A line says ``construct -> verdict code: remark``, the indented ones below it are the example;
 ``constructs`` reads it, with what stands in ``verdicts_around``.

@@ -1,4 +1,4 @@
-"""The rest of ``verdicts``: where rows come from, and what is no question at all."""
+"""SQL constructs and their verdicts, continued: FROM, and other statements."""
 
 from __future__ import annotations
 

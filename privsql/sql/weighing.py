@@ -1,4 +1,4 @@
-"""The two forms in which a scan adds up inverted rows: counts and weights.
+"""The two moment forms of a scan: inverted rows added up as counts or as weights.
 
 Conditions alone are counted: every G is then a polynomial in truth values,
 

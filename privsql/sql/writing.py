@@ -1,4 +1,4 @@
-"""Words that the reconstruction's SQL is made of."""
+"""Building blocks of the reconstruction's SQL."""
 
 from __future__ import annotations
 

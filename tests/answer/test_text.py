@@ -25,7 +25,7 @@ def test_a_table_with_error_bars():
         "------+------+-------------+---------------",
         " eng  |   12 | 1,402 ± 348 | 0.312 ± 0.011",
         " law  |  700 |    30 ±  10 | 0.020 ± 0.011",
-        " None | NULL | NULL        |   0.5 ±     ?",
+        " None | NULL |  NULL       |   0.5 ±     ?",
         "3 rows; estimates by inversion, errors at 95%",
         "±: half of the 95% interval",
         "± ?: no standard error is available for this value",

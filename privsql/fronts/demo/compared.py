@@ -1,4 +1,4 @@
-"""The same SQL asked twice: of the raw table, which says the truth, and of the release."""
+"""The same SQL run on the raw table and on the release."""
 
 from __future__ import annotations
 

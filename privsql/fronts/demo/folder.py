@@ -1,4 +1,4 @@
-"""The folder that the demo leaves behind: whole, or as it was before.
+"""The folder of the demo, replaced as a whole or left unchanged.
 
 All is made in a folder beside it and moved into view at the end.  A folder that exists is used
 when it is empty, or when it is recognisably an earlier demo's: its README.txt begins with our

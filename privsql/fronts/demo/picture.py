@@ -1,4 +1,4 @@
-"""The picture of the demo: estimates with whiskers against the truth."""
+"""The picture of the demo: estimates with intervals against the true values."""
 
 from __future__ import annotations
 

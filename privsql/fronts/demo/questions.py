@@ -1,4 +1,4 @@
-"""What the demo publishes, asks and suggests: its spec, its SQL, its commands."""
+"""Texts of the demo: its spec, its queries and the commands that it suggests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the story looks: 80 columns, numbered steps, colour where a terminal wants it."""
+"""Terminal output of the demo: 80 columns, numbered steps, colour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The story of a release in nine steps, from raw rows to what to type next."""
+"""The demo in nine steps, from raw rows to suggested commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one published row tells of the person behind it.
+"""What one published row reveals about its person.
 
 Somebody who knows the release knows the channel of each sensitive column and, reconstructed, how
 common each combination of original values is.  Bayes' rule makes of that what a row is worth:

@@ -1,4 +1,4 @@
-"""Values that a client binds: bytes and a type to a value that a session takes.
+"""Bound values of a client, decoded from bytes and a type.
 
 A value is bound, never pasted.  What is no value of its type is an error that does not repeat it:
 whoever reads a server's log need not learn what people look for.

@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256, the server's half (RFC 5802, 7677), as PostgreSQL speaks it.
+"""SCRAM-SHA-256, the server's half (RFC 5802, 7677), as in PostgreSQL.
 
     SaltedPassword = PBKDF2(password, salt, iterations)
     StoredKey = H(HMAC(SaltedPassword, "Client Key"))

@@ -1,4 +1,4 @@
-"""The bytes of one connection: messages come in, answers go out, and both sides are bounded.
+"""The byte streams of one connection, with limits on messages and buffers.
 
 What a client sends faster than it is read stays in the network, and so does what it does not
 read: at most ``HIGH`` bytes wait here, or one message of the largest size that is allowed.

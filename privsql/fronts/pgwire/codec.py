@@ -1,4 +1,4 @@
-"""Messages of PostgreSQL's protocol 3.0: bytes to fields, fields to bytes.
+"""Messages of PostgreSQL's protocol 3.0, decoded and encoded.
 
     frontend   kind (1 byte), length (4, itself included), body     read by ``Body``
     backend    the same                                             made by the functions here

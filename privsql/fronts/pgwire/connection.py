@@ -1,4 +1,4 @@
-"""One client: messages in, messages out, in the order that the protocol asks for.
+"""One client connection: the message flow of the protocol.
 
     Query                       read ── execute ── rows ── ReadyForQuery
     Parse Bind Describe Execute  the same in steps; after an error all is skipped until Sync

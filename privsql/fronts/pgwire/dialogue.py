@@ -1,4 +1,4 @@
-"""What a connection knows between two messages, and what each command does to it.
+"""The state of a connection between messages, and the effect of each command.
 
     statements   prepared, by name                 portals   bound or declared, by name
     status       I idle, T in a transaction, E in one that has failed

@@ -1,4 +1,4 @@
-"""What goes wrong on the wire, and every error as the fields of an ErrorResponse.
+"""Errors of the protocol, and every error as the fields of an ErrorResponse.
 
 SQLSTATEs are PostgreSQL's own: drivers decide by them whether to reconnect, to retry or to ask
 for a password.  The stable code of our errors is the DETAIL, because programs that cannot tell a

@@ -1,4 +1,4 @@
-"""Which releases are served, each version under a path of its own, and sessions to ask them.
+"""The served releases, each version under its own path, and their sessions.
 
     release.duckdb ── link ──> <folder>/0-release.duckdb
                    ── link ──> <folder>/1-release.duckdb     published again: a new file

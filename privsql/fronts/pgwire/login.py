@@ -1,4 +1,4 @@
-"""The beginning of a connection: encryption, who it is, and what they may see.
+"""Start of a connection: encryption, authentication and visible releases.
 
 SSLRequest ── S ── TLS         GSSENCRequest ── N         CancelRequest ── end
 startup (version, user, database, settings) ── SCRAM ── AuthenticationOk

@@ -1,4 +1,4 @@
-"""Prepared statements by SQL: PREPARE, EXECUTE and DEALLOCATE.
+"""Prepared statements in SQL: PREPARE, EXECUTE and DEALLOCATE.
 
 They share their names with those of the protocol, as in PostgreSQL: what one prepares the other
 can bind.  A prepared statement is asked like any other each time it is executed, so every policy

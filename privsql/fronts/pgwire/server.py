@@ -1,4 +1,4 @@
-"""The server: who may connect and how many, for how long, and how it all ends.
+"""The server: connections, their limits, and shutdown.
 
     listen ── Channel ── enter ── Connection.serve ── end
                  a task each; statements run in the desk's threads

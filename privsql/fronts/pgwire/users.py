@@ -1,4 +1,4 @@
-"""Who may log in, and what each may see: one file of salted verifiers.
+"""The users file: salted verifiers, and the releases each user may query.
 
     {"version": 1, "secret": "...",
      "users": {"ann": {"verifier": "SCRAM-SHA-256$...", "releases": ["*"]}}}

@@ -1,4 +1,4 @@
-"""Backslash commands: what is about the shell and not about the data."""
+"""Backslash commands of the shell."""
 
 from __future__ import annotations
 

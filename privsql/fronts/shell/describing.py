@@ -1,4 +1,4 @@
-r"""What ``\d`` says: tables and columns as the manifest tells them, and no hidden column.
+r"""Output of ``\d``: tables and columns from the manifest, without hidden columns.
 
 Everything here is public: it stands in the manifest of the release.
 """

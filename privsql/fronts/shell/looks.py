@@ -1,4 +1,4 @@
-"""Colours, where there is a terminal that shows them and nobody asked for none."""
+"""Colours of the shell, where the terminal supports them."""
 
 from __future__ import annotations
 

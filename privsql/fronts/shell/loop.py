@@ -1,4 +1,4 @@
-"""The shell: reads, runs, shows, and goes on whatever happens to a statement."""
+"""The main loop of the shell: reads, runs, prints, and continues after errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A statement under way, and Ctrl-C.
+"""A running statement and its cancellation by Ctrl-C.
 
 DuckDB takes no notice of Ctrl-C while it runs one of our functions, and Python runs signal
 handlers on the main thread only.  So the work is done on another thread, and the main one waits
