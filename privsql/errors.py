@@ -19,7 +19,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stretch of the text that was asked: ``text[start:stop]``, shown with a caret."""
+    """A position in the statement: ``text[start:stop]``, shown with a caret."""
 
     text: str
     start: int
@@ -55,13 +55,13 @@ LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the reader of an answer must know, with a stable code for programs."""
+    """A remark on an answer, with a stable code for programs."""
 
     code: str
     text: str
 
     def __str__(self) -> str:
-        """Print as the project writes it.
+        """Format with its code.
 
         >>> print(Notice("domain", "the values are those of the public domain"))
         NOTICE [domain]: the values are those of the public domain
@@ -157,18 +157,18 @@ class InterfaceError(Error):
 
 
 class DatabaseError(Error):
-    """Something went wrong on the side of the release."""
+    """An error of the database or the release."""
 
 
 class DataError(DatabaseError):
-    """A value or a parameter is outside what it may be."""
+    """A value or a parameter is out of range."""
 
     code = "data"
     sqlstate = "22023"
 
 
 class OperationalError(DatabaseError):
-    """The machine did not let us: a file, the memory, a lock, a time limit."""
+    """The system failed: a file, memory, a lock, a time limit."""
 
     code = "operational"
     sqlstate = "58000"
@@ -182,7 +182,7 @@ class IntegrityError(DatabaseError):
 
 
 class InternalError(DatabaseError):
-    """A bug of privsql."""
+    """A bug in privsql."""
 
     code = "internal"
     sqlstate = "XX000"
@@ -196,7 +196,7 @@ class ProgrammingError(DatabaseError):
 
 
 class NotSupportedError(DatabaseError):
-    """The statement means something that cannot be answered from perturbed rows."""
+    """The statement cannot be answered from perturbed rows."""
 
     code = "not-supported"
     sqlstate = "0A000"
@@ -215,7 +215,7 @@ class ChannelError(DataError):
 
 
 class TooLargeError(NotSupportedError):
-    """A domain, a matrix or a set of states is larger than is sensible to build."""
+    """A domain, a matrix or a set of states is too large to build."""
 
     code = "too-large"
     sqlstate = "54000"

@@ -85,7 +85,7 @@ def estimate(value: Any, low: float | None, high: float | None, reliable: bool |
 
 
 def printable(text: str) -> str:
-    r"""Text that stays on its line and cannot steer a terminal.
+    r"""Text with control characters escaped: it stays on its line and cannot control a terminal.
 
     Names and values come from a file that somebody else wrote.
 

@@ -18,7 +18,7 @@ class Origin(Protocol):
 
     @property
     def why(self) -> str:
-        """Why it has no error bars at all; that has been said already."""
+        """Why it has no error bars at all; another notice states it."""
 
     @property
     def ratio(self) -> bool:
@@ -32,7 +32,7 @@ class Origin(Protocol):
 def bar_notices(
     columns: Iterable[tuple[str, pa.ChunkedArray[Any], pa.Table, Origin]],
 ) -> list[Notice]:
-    """Why estimates came to nothing, or have no error bar or no end of it: once for each reason.
+    """Notices about estimates that are NULL or lack an error bar or an end of it, one per reason.
 
     A column is its name, its values, its error bars and where it comes from.
     """
@@ -98,7 +98,7 @@ def _said(code: str, counts: Mapping[str, int]) -> str:
 
 
 def _infinite(values: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-    """Which values are no finite numbers, NULL among them; others have a notice of their own."""
+    """Which values are not finite, NULL included; other values have their own notice."""
     if not pa.types.is_floating(values.type):
         return np.zeros(len(values), dtype=bool)
     return ~np.isfinite(np.asarray(values.to_numpy(), dtype=np.float64))
@@ -152,7 +152,7 @@ def _false(column: pa.ChunkedArray[Any]) -> int:
 
 
 def _wild(column: pa.ChunkedArray[Any]) -> int:
-    """How many values are infinite or no number; NULL is none of them."""
+    """How many values are infinite or not a number, NULL not counted."""
     if not pa.types.is_floating(column.type):
         return 0
     values = np.asarray(column.drop_null().to_numpy(), dtype=np.float64)

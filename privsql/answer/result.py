@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """The rows of an answer, what is known about their error, and ways to hold them.
+    """The rows of an answer and their errors, convertible to tables, data frames and plots.
 
     >>> import pyarrow as pa
     >>> from privsql.answer.outcome import ResultColumn

@@ -21,7 +21,7 @@ WHOLE = "columns and df() have them all"
 def text(
     outcome: Outcome, max_rows: int = ROWS, max_width: int | None = None, whole: str = WHOLE
 ) -> str:
-    """The answer as a table with error bars, then what has to be said about it.
+    """The answer as a table with error bars, followed by its notices.
 
     ``whole`` says where the columns are that did not fit.
     """

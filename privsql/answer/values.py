@@ -19,7 +19,7 @@ from privsql.answer.outcome import ResultColumn
 def rows(
     columns: Sequence[ResultColumn], arrays: Sequence[pa.ChunkedArray[Any]]
 ) -> list[tuple[Any, ...]]:
-    """One tuple a row.
+    """One tuple per row.
 
     >>> big = pa.chunked_array([pa.array([7], pa.decimal128(38, 0))])
     >>> rows([ResultColumn("s", "HUGEINT")], [big])

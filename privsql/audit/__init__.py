@@ -68,7 +68,7 @@ __all__ = [
 
 
 class _Callable(ModuleType):
-    """A package that can be called, because room and verb have one name."""
+    """A callable package, because package and verb share a name."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         from privsql.audit.job import audit

@@ -28,7 +28,7 @@ LARGEST_GROUP = 1000
 
 
 class AdviseError(DataError):
-    """What is wanted contradicts itself, or nothing can give it."""
+    """The goal contradicts itself, or cannot be reached."""
 
     code = "advise"
 
@@ -175,14 +175,14 @@ def checked_lambda(relative_error: float, chance: float) -> tuple[float, float]:
 
 
 def checked_whole(value: object, name: str, least: int, most: int) -> int:
-    """A whole number between two others, or a refusal (True is none)."""
+    """A whole number between two others, or a refusal (True is refused)."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise AdviseError(f"{name} must be a whole number from {least} to {most}")
     return value
 
 
 def smallest_group(wanted: float, error: float, alpha: int) -> int:
-    """Smallest decoy group c whose T_P is at least what is wanted.
+    """Smallest decoy group c whose T_P is at least the given one.
 
     T_P grows with c towards that of a Poisson sum, so beyond that limit nothing helps.
 

@@ -31,7 +31,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Posterior:
-    """Between what a prior stays, whatever is published."""
+    """Bounds of a posterior, whatever is published."""
 
     low: float
     high: float
@@ -253,7 +253,7 @@ def reconstructible_rows(error: float, delta: float, retention: float) -> float:
 
 @dataclass(frozen=True)
 class Disclosure:
-    """What two Laplace answers tell of a ratio: bounds of bias and variance (RECON cor. 2)."""
+    """What two Laplace answers reveal of a ratio: bounds of bias and variance (RECON cor. 2)."""
 
     bias: float
     variance: float
@@ -271,7 +271,7 @@ class Disclosure:
 
 
 def laplace_ratio(scale: float, count: float) -> Disclosure:
-    """How well two noisy answers give a ratio away  (RECON cor. 2, table 2).
+    """How well two noisy answers reveal a ratio  (RECON cor. 2, table 2).
 
         |E[Y/X] - y/x| <= 2 (b/x)^2,    Var[Y/X] <= 4 (b/x)^2
 

@@ -180,7 +180,7 @@ def search(
 
 
 def unreachable(point: Point, wanted: Sequence[float]) -> AdviseError:
-    """Say which query is too wide at the largest retention that is allowed."""
+    """The error for a query that is too wide at the largest retention allowed."""
     for i, (width, limit) in enumerate(zip(point.widths, wanted, strict=True)):
         if width > limit:
             got = f"± {width:.4g}" if math.isfinite(width) else "without a reliable interval"
@@ -200,7 +200,7 @@ def unreachable(point: Point, wanted: Sequence[float]) -> AdviseError:
 
 
 def _solved(curve: Curve, wanted: Sequence[float], low: float, high: float) -> float:
-    """Where the curve meets the wanted widths, by halving ln p between two retentions."""
+    """Where the curve meets the given widths, by bisection of ln p between two retentions."""
     for _ in range(60):
         middle = math.sqrt(low * high)
         if curve.excess(wanted, middle) > 0:

@@ -34,7 +34,7 @@ class Thresholds:
     small_sum: float = 0.6  # T_P that is wanted
 
     def __post_init__(self) -> None:
-        """Refuse what no criterion can be asked with."""
+        """Refuse thresholds outside their range."""
         gamma_for(self.rho1, self.rho2)
         between = {
             "lambda": self.relative_error,
@@ -164,7 +164,7 @@ class JointAudit:
 
 @dataclass(frozen=True)
 class RatioAudit:
-    """What Laplace noise of scale b on counts would have given away, instead of perturbing."""
+    """What Laplace noise of scale b on counts would have revealed, instead of perturbation."""
 
     scale: float
     groups: int  # with b/x <= 1/20

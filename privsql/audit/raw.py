@@ -150,7 +150,7 @@ def _match(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
 
 @contextmanager
 def _whole(release: Release) -> Iterator[None]:
-    """Turn errors of the database into ours."""
+    """Turn errors of the database into errors of privsql."""
     try:
         yield
     except duckdb.Error:
@@ -161,7 +161,7 @@ def _whole(release: Release) -> Iterator[None]:
 
 @contextmanager
 def _read() -> Iterator[None]:
-    """Turn errors of the reader into ours, without the values that they quote."""
+    """Turn errors of the reader into errors of privsql, without the values that they quote."""
     try:
         yield
     except (duckdb.IOException, OSError):

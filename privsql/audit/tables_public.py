@@ -158,7 +158,7 @@ def _group(column: str, sizes: Array, least: float, most: float, *, cut: bool) -
 
 
 def _groups(bounds: dict[str, tuple[float, float]], sizes: Array, *, cut: bool) -> pa.Table:
-    """One row a column and non-empty group: its rows, its bounds, and what follows from them."""
+    """One row per column and non-empty group: its rows, its bounds, and its verdict."""
     present = np.flatnonzero(sizes > 0)
     rows = sizes[present]
     parts = []

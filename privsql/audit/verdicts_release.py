@@ -106,7 +106,7 @@ def _release(report: AuditReport) -> Iterator[Finding]:
 
 
 def _release_rho(report: AuditReport) -> Iterator[Finding]:
-    """(rho1, rho2) over all columns and publications: one column may tell of another."""
+    """(rho1, rho2) over all columns and publications: columns may be correlated."""
     privacy, asked = report.privacy, report.asked
     if privacy.seeded or privacy.raw or math.isinf(privacy.epsilon):
         return  # epsilon says that nothing holds
@@ -191,7 +191,7 @@ def _joint(report: AuditReport) -> Iterator[Finding]:
 
 
 def of_ratios(report: AuditReport) -> Iterator[Finding]:
-    """What Laplace noise on answers would have given away instead."""
+    """What Laplace noise on answers would have revealed instead."""
     parts = ", ".join(f"b = {each.scale:g}: {each.groups:,} groups" for each in report.ratios)
     yield Finding(
         RELEASE,

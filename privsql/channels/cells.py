@@ -120,7 +120,7 @@ class Cells:
 
 
 def partition(truths: Sequence[ArrayLike], size: int) -> Cells:
-    """Coarsest partition that tells apart what the conditions tell apart.
+    """Coarsest partition that distinguishes what the conditions distinguish.
 
     ``truths`` holds one array of ``size`` truth values a condition (three-valued, see
     ``logic``), or any other codes, as for the expressions of GROUP BY; a cell is a vector

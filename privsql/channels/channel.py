@@ -32,7 +32,7 @@ SUM_TOLERANCE = 1e-9
 
 
 class Channel(ABC):
-    """What publishing did to one column; the mechanisms derive from it."""
+    """The perturbation of one column; the mechanisms derive from it."""
 
     mechanism: ClassVar[str]
     _known: ClassVar[dict[str, type[Channel]]] = {}
@@ -200,7 +200,7 @@ def checked_retention(value: object, name: str = "retention") -> float:
 
 
 def checked_number(value: object, name: str) -> float:
-    """Return a finite float, or refuse what is none (True is none)."""
+    """Return a finite float, or refuse anything else (True included)."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ChannelError(f"{name} must be a number")
     try:

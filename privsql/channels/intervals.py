@@ -121,7 +121,7 @@ class Interval:
     high_closed: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot bound anything, before it bounds something wrongly."""
+        """Refuse values that cannot be bounds."""
         families = set()
         for name in ("low", "high"):
             bound = plain(getattr(self, name))

@@ -167,7 +167,7 @@ class Replace(Channel):
 
     @property
     def gamma(self) -> float:
-        """``1 + p / ((1-p) min q)``: the rarest replacement gives a value away most."""
+        """``1 + p / ((1-p) min q)``: the rarest replacement reveals most."""
         if self.size == 1:
             return 1.0
         rarest = (1 - self.retention) * float(self.replacing.min())

@@ -24,21 +24,21 @@ from privsql.errors import (
 
 
 class CanceledError(OperationalError):
-    """Somebody interrupted the statement."""
+    """The statement was canceled."""
 
     code = "canceled"
     sqlstate = "57014"
 
 
 class TimedOutError(OperationalError):
-    """The statement took longer than it may."""
+    """The statement exceeded its time limit."""
 
     code = "timeout"
     sqlstate = "57014"
 
 
 class OutOfMemoryError(OperationalError):
-    """The statement needs more memory than it may use."""
+    """The statement exceeded its memory limit."""
 
     code = "memory"
     sqlstate = "53200"
@@ -122,7 +122,7 @@ _KINDS: tuple[tuple[type[Exception], type[Error], str, str], ...] = (
 
 
 def translated(problem: Exception) -> Error:
-    r"""One of our errors for one of DuckDB's; raise it ``from None``.
+    r"""The error of privsql for one of DuckDB's; raise it ``from None``.
 
     >>> print(translated(duckdb.ConversionException("Could not convert string 'Ann' to INT32")))
     ERROR 22023 [data]: a value cannot be converted to the type that the statement asks for

@@ -50,7 +50,7 @@ def advise(
     seed: int | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Advice:
-    """Say what to write into a spec for one wanted thing, and what that means.
+    """Lines of a spec that reach one goal, and what they mean.
 
     Wanted is one of: a total ``epsilon``; ``rho = (rho1, rho2)``; ``s = (s, rho1, rho2)``;
     ``relative_error`` and ``probability`` (lambda and delta; ``people``: without cutting groups

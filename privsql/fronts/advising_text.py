@@ -58,7 +58,7 @@ class Tradeoff:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to write into a spec for a wanted guarantee or interval width.
+    """Lines of a spec for a given guarantee or interval width.
 
     ``numbers`` holds the figures by name, for programs; ``to_dict()`` has everything.
     """

@@ -46,7 +46,7 @@ def advise_widths(
     say: Callable[[str], None] | None,
     grid: Sequence[float],
 ) -> Advice:
-    """The smallest retention at which each query's ± is at most what is wanted."""
+    """The smallest retention at which each query's ± is at most the given one."""
     if not all(0 < checked_number(each, "a retention of the curve") < 1 for each in grid):
         raise AdviseError("the retentions of the curve must lie between 0 and 1")
     grid = sorted(set(grid), reverse=True)

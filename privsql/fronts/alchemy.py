@@ -178,7 +178,7 @@ class PrivsqlDialect(default.DefaultDialect):
     def get_pk_constraint(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """A published row has no key: it is nobody's."""
+        """A published row has no key."""
         self._table(connection, table_name, schema)
         return {"constrained_columns": [], "name": None}
 

@@ -57,7 +57,7 @@ class Main(Commands):
 )
 @click.version_option(privsql.__version__, prog_name="privsql")
 def main() -> None:
-    """SQL over perturbed data: publish tables whose rows nobody can trust, ask what they say."""
+    """SQL over perturbed data: publish perturbed tables, and query them with error bars."""
     legible(sys.stdout)
 
 

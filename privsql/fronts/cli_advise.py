@@ -88,10 +88,10 @@ _PATH = click.Path(path_type=Path)
 @click.option("--plot", type=_PATH, help="Draw the trade-off curve here (.png, .svg, .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def advise(**given: Any) -> None:
-    """Find parameters for a wanted guarantee, or for a wanted interval width.
+    """Find parameters for a given guarantee or interval width.
 
     Widths are predicted by pilots: the source is published at several retentions into a private
-    folder ($TMPDIR), asked, and deleted; of a large source a sample is copied there.  Nothing is
+    folder ($TMPDIR), queried, and deleted; of a large source a sample is used.  Nothing is
     entered in the ledger of the spec's key.
 
     \b

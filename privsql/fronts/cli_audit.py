@@ -40,10 +40,10 @@ def audit(
     relative_error: float | None,
     delta: float | None,
 ) -> None:
-    """Say what a release protects, what it does not and for whom, and what to change.
+    """Report what a release protects, what it does not and for whom, and what to change.
 
     With --raw figures are those of the raw table, and the report is for its publisher only.
-    lambda and delta are the release's own where it was protected by them.
+    lambda and delta default to the release's own where it has [protect.reconstruction].
 
     \b
     Examples:

@@ -51,7 +51,7 @@ force_option = click.option("--force", is_flag=True, help="Overwrite an existing
 
 
 class Lazy(MutableMapping[str, click.Command]):
-    """Commands by name, each imported when it is first wanted: ``module:attribute``."""
+    """Commands by name, each imported on first use: ``module:attribute``."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = dict(places)
@@ -88,7 +88,7 @@ class Lazy(MutableMapping[str, click.Command]):
 
 
 class Commands(click.Group):
-    """A group whose commands fail with our errors on stderr and exit code 1.
+    """A group whose commands print errors of privsql on stderr and exit with code 1.
 
     ``sections`` are headings of the help with the names below each, in the order of both.
     """
@@ -115,7 +115,7 @@ class Commands(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; one that is not there is answered with the nearest that is."""
+        """Find a command; an unknown name is answered with the closest known one."""
         name = arguments[0]
         if name not in self.commands and not name.startswith("-") and not context.resilient_parsing:
             near = difflib.get_close_matches(name, list(self.commands), n=1)
@@ -171,14 +171,14 @@ def terminal_width(stream: IO[str]) -> int | None:
 
 
 def from_system(problem: OSError) -> OperationalError:
-    """What the system did not let us do, as an error of ours."""
+    """An error of the operating system as one of privsql."""
     what = problem.strerror or type(problem).__name__
     where = "" if problem.filename is None else f"{problem.filename}: "
     return OperationalError(f"{where}{what[:1].lower()}{what[1:]}")
 
 
 def legible(stream: IO[str] | None) -> None:
-    """Let a terminal that has no ± say so in signs it has: an answer is no reason to fail."""
+    """Escape characters that the terminal's encoding lacks, such as ±, instead of failing."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
 

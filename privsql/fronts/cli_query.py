@@ -88,15 +88,15 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
     " show errors.",
 )
 def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
-    """Ask a release: SQL from the argument, a file or stdin.
+    """Query a release: SQL from the argument, a file or stdin.
 
     Several statements are separated by `;` and run in order; SET in them changes what the options
     set.  A table shows each estimate as value ± half of its interval.  On a terminal it is cut to
     40 rows and the columns that fit; a pipe or a file gets all of it, and several answers below
     each other.
 
-    The other formats hold one answer with all digits.  csv: NULL is nothing, an empty text is "".
-    json: an array of objects, one a row; what is not finite is "NaN", "Infinity", "-Infinity".
+    The other formats hold one answer with all digits.  csv: NULL is an empty field, "" a text.
+    json: an array of objects, one per row; non-finite numbers are "NaN", "Infinity", "-Infinity".
     parquet: to a file or a pipe.  Dates are ISO 8601.
 
     Notices and errors go to stderr.
@@ -120,11 +120,11 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
 @click.command(cls=Asking)
 @_options(EXPLANATIONS)
 def explain(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
-    """Say how a query would be answered; nothing sensitive is read.
+    """Show how a query would be answered; no sensitive value is read.
 
     States and their factors, condition number, the scan, the reconstruction and the expected width
-    of the intervals, as EXPLAIN RECONSTRUCTION has them.  The formats other than text have a row
-    for each of these: block, item, name, value.
+    of the intervals, as in EXPLAIN RECONSTRUCTION.  The formats other than text have one row
+    for each: block, item, name, value.
 
     \b
     Example:
@@ -144,7 +144,7 @@ def explain(release: Path, sql: str | None, file: Path | None, **given: Any) -> 
 
 
 def _form(asked: str | None, output: Path | None, formats: tuple[str, ...]) -> str:
-    """The format that was asked for, or that the output's name tells, or the one for people."""
+    """The format given, or that of the output's extension, or the one for people."""
     if asked is not None:
         return asked
     ending = "" if output is None else output.suffix.removeprefix(".").lower()

@@ -36,7 +36,7 @@ log = logging.getLogger("privsql.pgwire")
 
 
 class OneAccount(History):
-    """Where nobody proves a name, all names are one person's: another name is no way out."""
+    """Without authentication all names count as one user: another name evades nothing."""
 
     def check(self, user: str, release: str, atoms: Atoms, cells: Cells) -> Admission:
         """Check against what everybody was answered."""

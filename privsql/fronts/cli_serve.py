@@ -166,12 +166,12 @@ def serve(releases: tuple[Path, ...], **given: Any) -> None:
     """Serve releases as a read-only PostgreSQL database.
 
     Clients see one database, privsql, with a table for each release; a release is a database by
-    its own name, too.  A release file is only read: no right to write it is needed.  The
+    its own name, too.  A release file is only read: write permission is not needed.  The
     history and the log are in the state folder: $STATE_DIRECTORY (systemd's), or
     $XDG_STATE_HOME/privsql, or ~/.local/state/privsql.
 
-    SIGTERM and SIGINT stop the server when the answers under way have ended, a second one
-    at once.  SIGHUP looks for releases that were published again and reads the certificate.
+    SIGTERM and SIGINT stop the server when running statements have finished, a second one at
+    once.  SIGHUP checks for releases that were published again and reloads the certificate.
 
     \b
     Examples:
@@ -238,7 +238,7 @@ def _security(given: dict[str, Any]) -> Security:
 
 
 def _reached(host: str, security: Security, insecure: int) -> None:
-    """Refuse to stand open to other machines unless that was said twice."""
+    """Refuse unprotected access from other machines unless --insecure is given twice."""
     from privsql.fronts.pgwire.server import check_address
 
     try:

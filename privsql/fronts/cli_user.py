@@ -20,10 +20,9 @@ _FILE = click.option(
 
 @click.group()
 def user() -> None:
-    """Who may log in to `privsql serve`, kept in a file of salted verifiers.
+    """Manage the users of `privsql serve`, in a file of salted verifiers.
 
-    No password is in the file.  It is made with mode 0600, and a server sees changes at the next
-    login.
+    The file contains no passwords and has mode 0600; a server reads changes at the next login.
 
     \b
     Examples:
@@ -72,7 +71,7 @@ def user_add(
 @user.command("list")
 @_FILE
 def user_list(path: Path) -> None:
-    """List the users and what each may see.
+    """List the users and the releases each may query.
 
     \b
     Example:
@@ -89,9 +88,9 @@ def user_list(path: Path) -> None:
 @click.argument("name")
 @_FILE
 def user_remove(name: str, path: Path) -> None:
-    """Remove a user, who cannot log in from now on; connections that are open stay.
+    """Remove a user, who can no longer log in; open connections stay.
 
-    What the user was answered stays in the history, for whoever gets the name next.
+    The user's answers stay in the history, and count for anyone who gets the name later.
 
     \b
     Example:
@@ -105,7 +104,7 @@ def user_remove(name: str, path: Path) -> None:
 
 
 def existing(path: Path) -> Users:
-    """The users of a file that must be there: one without users lets nobody in."""
+    """The users of an existing file; one without users lets no one in."""
     from privsql.fronts.pgwire.users import Users
 
     if not path.exists():

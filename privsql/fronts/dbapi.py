@@ -34,13 +34,13 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class SessionLike(Protocol):
-    """What a connection needs of a session."""
+    """The interface of a session for a connection."""
 
     def run(self, sql: str, parameters: Parameters | None = None, **options: object) -> Outcome:
         """Answer one statement."""
 
     def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
-        """Say how it would be answered."""
+        """Explain how it would be answered."""
 
     def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
         """Spell out the predicate-complement queries of a count."""
@@ -52,7 +52,7 @@ class SessionLike(Protocol):
         """Stop the statement that runs."""
 
     def close(self) -> None:
-        """Let go of the release."""
+        """Close the release."""
 
 
 def connect(
@@ -131,7 +131,7 @@ class Connection:
         self._open()
 
     def close(self) -> None:
-        """Let go of the release; what still runs on it is interrupted."""
+        """Close the release; running statements are interrupted."""
         if self._closed:
             return
         self._closed = True
@@ -238,7 +238,7 @@ class Cursor:
 
     @property
     def description(self) -> list[Description] | None:
-        """Seven fields a column; None when the last statement returned no rows."""
+        """Seven fields per column; None when the last statement returned no rows."""
         return None if self._columns is None else [describe(column) for column in self._columns]
 
     @property

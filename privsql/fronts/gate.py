@@ -47,7 +47,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the gate says about one block."""
+    """The decision about one block."""
 
     verdict: Verdict
     cells: pa.Table  # keys of the cells that were judged
@@ -65,7 +65,7 @@ class Decision:
 
 
 def accounted(served: Served | None, policy: Policy) -> bool:
-    """Whether a user's answers are held against earlier ones."""
+    """Whether a user's answers are compared with earlier ones."""
     return (
         served is not None
         and served.history is not None
@@ -104,7 +104,7 @@ class Gate:
 
     @property
     def differences(self) -> bool:
-        """Whether answers are held against earlier ones."""
+        """Whether answers are compared with earlier ones."""
         return accounted(self._served, self._policy)
 
     @property
@@ -137,7 +137,7 @@ class Gate:
         return Decision(verdict, found, said, summary, _digest(found) if logged else "")
 
     def foreseen(self, plan: BlockPlan, behind: Behind | None) -> str:
-        """What the policy would say to a block, in words.  Nothing is answered or remembered."""
+        """The policy's decision on a block, in words.  Nothing is answered or recorded."""
         policy = self._policy
         if self.off:
             return "allow: no group is treated as personal"
@@ -177,7 +177,7 @@ class Gate:
     def _compared(
         self, plan: BlockPlan, behind: Behind, found: pa.Table, verdict: Verdict
     ) -> Verdict:
-        """Hold the cells that are left against what this user was answered before."""
+        """Compare the remaining cells with the user's earlier answers."""
         served = self._served
         if served is None or served.history is None:
             raise AssertionError("differences are checked by a server only")

@@ -93,7 +93,7 @@ class Planning:
         settings: Settings,
         form: str | None = None,
     ) -> Planned:
-        """Everything that can be settled before a published row is read.
+        """Plan a statement: all work before a published row is read.
 
         ``form`` is that of the scans (see ``sql.forms``), where it is not chosen by cost.
         """

@@ -529,7 +529,7 @@ class Session:
             each.interrupt()
 
     def close(self) -> None:
-        """Let go of the release."""
+        """Close the release."""
         self._closed = True
         for each in (self._engine, self._memory, self._mirror, self._audited):
             each.close()

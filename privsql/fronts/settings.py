@@ -11,7 +11,7 @@ ESTIMATORS = ("auto", "inversion", "iterative")
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``SET privsql.*`` can change."""
+    """The settings of ``SET privsql.*``."""
 
     estimator: str = "auto"
     confidence_level: float = 0.95
@@ -19,7 +19,7 @@ class Settings:
     simultaneous: bool = False
 
     def with_option(self, name: str, value: object) -> Settings:
-        """Change one setting, or say what is wrong with it."""
+        """Change one setting, or refuse its value."""
         short = name.removeprefix("privsql.")
         if short == "estimator":
             if value not in ESTIMATORS:

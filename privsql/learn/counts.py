@@ -58,7 +58,7 @@ def opened(source: object) -> Iterator[Session]:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts and half of their intervals: one row a class, one column a key."""
+    """Counts and half of their intervals: one row per class, one column per key."""
 
     keys: tuple[Any, ...]
     counts: Floats
@@ -66,7 +66,7 @@ class Tally:
 
 
 class Counts:
-    """Asks one release about one target."""
+    """Counts of one target, queried from one release."""
 
     def __init__(
         self,

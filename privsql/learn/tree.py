@@ -118,7 +118,7 @@ class DecisionTreeClassifier(Classifier):
         return node
 
     def _node(self, counts: Counts, path: Sequence[Condition]) -> Node | None:
-        """A node without a split; None where the release does not speak of its rows."""
+        """A node without a split; None where the release gives no answer about its rows."""
         tally = counts.of(path)
         if not tally.keys or np.isnan(tally.counts).any():
             return None

@@ -30,7 +30,7 @@ Progress = Callable[[], AbstractContextManager[Callable[[int], None]]]
 
 
 def tell(folder: Path, screen: Screen, progress: Progress, *, rows: int = q.ROWS) -> None:
-    """Tell the story, and leave what it made in the folder; on any failure nothing is left."""
+    """Run the demo and leave its files in the folder; on failure nothing is left."""
     import duckdb
 
     from privsql.fronts.dbapi import connect

@@ -27,7 +27,7 @@ _NOT_SETTINGS = ("user", "database", "options", "replication")
 
 @dataclass(frozen=True)
 class Security:
-    """How a server lets people in; without users everybody who can connect is let in."""
+    """Authentication of a server; without users anyone who can connect is accepted."""
 
     users: Users | None = None
     tls: ssl.SSLContext | None = None
@@ -37,7 +37,7 @@ class Security:
 
 @dataclass(frozen=True)
 class Entered:
-    """Somebody who was let in."""
+    """An authenticated client."""
 
     asker: Asker
     settings: dict[str, str]
@@ -50,7 +50,7 @@ async def enter(
     cancel: Callable[[bytes], None],
     claims: Callable[[str], None] = lambda _: None,
 ) -> Entered | None:
-    """Let somebody in; None where that was a request to cancel.
+    """Authenticate a client; None for a request to cancel.
 
     ``claims`` is told the name that they give, before anything is proven.
     """

@@ -116,7 +116,7 @@ class Server:
         return [each.getsockname()[:2] for each in self._server.sockets]
 
     async def stop(self) -> None:
-        """Let nobody in, let answers end for a while, then end them."""
+        """Accept no more clients, let running statements finish for a while, then cancel them."""
         self._stopping = True
         if self._server is not None:
             self._server.close()

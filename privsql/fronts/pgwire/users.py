@@ -33,7 +33,7 @@ LONGEST_NAME = 63
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who may log in; ``releases`` are names of published tables, or ``*``."""
+    """A user; ``releases`` are names of published tables, or ``*``."""
 
     name: str
     verifier: Verifier
@@ -69,7 +69,7 @@ class Users:
         return self._look().users.get(name)
 
     def verifier(self, name: str) -> tuple[Verifier, bool]:
-        """The verifier of a user and true, or one that nobody can satisfy and false.
+        """The verifier of a user and true, or one that no password satisfies and false.
 
         Both are made for everyone, so that the time taken does not tell them apart.
         """

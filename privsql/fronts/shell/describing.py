@@ -24,7 +24,7 @@ LONGEST = 50  # characters of a domain that are shown
 
 @dataclass(frozen=True)
 class Told:
-    """What the shell knows of the release that it shows."""
+    """The release as the shell describes it."""
 
     manifest: Manifest
     catalog: Catalog

@@ -142,7 +142,7 @@ class Shell:
         return showing.answer(outcome, self.display())
 
     def _failed(self, problem: Error) -> None:
-        """Tell what went wrong; on a terminal and in a script that keeps going, go on."""
+        """Print an error; on a terminal and with --keep-going, continue."""
         self.failures += 1
         if self.interactive:
             self.say(showing.problem(problem, self.display()))
@@ -167,7 +167,7 @@ class Shell:
         self.say(showing.listing(["setting", "value"], rows, self.display()))
 
     def greet(self, version: str) -> None:
-        """Say what this is, and how to get out of it."""
+        """Print the banner."""
         manifest = self.told.manifest
         table = printable(manifest.table)
         self.say(f"privsql {version}: table {table}, {manifest.rows:,} published rows")

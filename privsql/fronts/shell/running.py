@@ -25,7 +25,7 @@ WAIT = 0.05  # seconds between looks at the signal
 
 
 class Work(Generic[T]):
-    """A call on a thread of its own; it is given no second chance."""
+    """A call that runs once, on its own thread."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call

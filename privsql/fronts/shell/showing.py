@@ -39,7 +39,7 @@ class Display:
 
 
 def answer(outcome: Outcome, display: Display) -> str:
-    """An answer, what its signs mean, and what has to be said about it."""
+    """An answer with its legend and notices."""
     shown = _with_bars(outcome, grid(outcome, display.rows))
     lines = list(_table(shown, display.looks))
     wide = display.width is not None and max(map(_length, lines), default=0) > display.width
@@ -87,7 +87,7 @@ def listing(names: list[str], rows: list[list[str]], display: Display) -> str:
 
 
 def _pointing(lines: list[str], width: int | None) -> list[str]:
-    r"""The line that is meant cut to the terminal, or its carets would point at nothing.
+    r"""The quoted line cut to the terminal's width, with its carets below the right place.
 
     >>> print("\n".join(_pointing(["LINE 1: " + "a" * 30 + "b" + "c" * 30, " " * 38 + "^"], 40)))
     LINE 1: ... aaaaaaaaabcccccccccccccccccc
