@@ -10,7 +10,7 @@ class KernelError(ValueError):
 
 
 class InputError(KernelError):
-    """A kernel was called rightly with numbers that it cannot use.
+    """A kernel was given numbers that it cannot use.
 
     A statement can bring them: an expression that is infinite in some row, or columns whose
     published values say nothing of the original ones.

@@ -42,7 +42,7 @@ AWAY = 2**0.5
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Ends of intervals, and whether each may be called by its level; shape ``(...)``."""
+    """Ends of intervals, and whether each is reliable at its level; shape ``(...)``."""
 
     low: Array
     high: Array

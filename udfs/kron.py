@@ -148,7 +148,7 @@ class Kron:
 
 
 def transition(factors: Iterable[ArrayLike]) -> Kron:
-    """Transition matrix between states, one factor a column.
+    """Transition matrix between states, one factor per column.
 
     Each factor must be row-stochastic, ``A_r[i, j] = P(published j | original i)``,
     and invertible; anything else is refused here, before a number comes out of it.  Entries that

@@ -41,7 +41,7 @@ PIN = 1e60
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """Original counts by likelihood, with what is needed to trust them.
+    """Original counts by maximum likelihood, with their certificate.
 
     ``estimate``   (..., S)  non-negative, sums to the observed total of its group
     ``gap``        (...)     certificate: at most this many nats a row are missing
@@ -98,7 +98,7 @@ def checked_channel(kron: Kron) -> None:
 
 
 def certificate(counts: ArrayLike, estimate: ArrayLike, kron: Kron) -> Array:
-    """Upper bound on the nats a row that ``estimate`` is below the maximum, shape ``(...)``.
+    """Upper bound on the nats per row that ``estimate`` is below the maximum, shape ``(...)``.
 
         gap = max_i sum_q A_iq y_q / (x A)_q  -  1,      L(x*) - L(x) <= n * gap
 

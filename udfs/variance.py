@@ -110,7 +110,7 @@ def _merged(inverted: Array, kron: Kron) -> list[Array]:
 
 
 def classes_of(tensor: Array, axis: int) -> Array:
-    """Which cells of an axis cannot be told apart by a function; shape ``(cells, classes)``.
+    """Which cells of an axis a function does not distinguish; shape ``(cells, classes)``.
 
     >>> classes_of(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]), 0)
     array([[1., 0.],
@@ -207,7 +207,7 @@ def weights_of_states(
 def effective_rows(
     squares: ArrayLike, fourths: ArrayLike, function: ArrayLike, kron: Kron
 ) -> Array:
-    """How many equally heavy rows an answer is worth; a Wald interval needs about 20.
+    """Effective number of equally weighted rows; a Wald interval needs about 20.
 
         n_eff = second^2 / fourth                                    (see ``weights``)
 

@@ -14,7 +14,7 @@ from privsql.errors import Notice, how_many
 
 
 class Origin(Protocol):
-    """What is known about how a column was made."""
+    """How a column was computed."""
 
     @property
     def why(self) -> str:

@@ -35,7 +35,7 @@ def _checked(
 
 
 class _Parsed:
-    """Statements that were read before; DuckDB takes milliseconds to read a long one.
+    """A cache of parsed statements; DuckDB takes milliseconds to parse a long one.
 
     What is kept is its tree, bound to no database.
     """

@@ -98,12 +98,12 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._database:
             self._connection.close()
 
     def check(self, user: str, release: str, atoms: Atoms, cells: Cells) -> Admission:
-        """Which cells may be answered; what they say is stored when this returns."""
+        """Which cells may be answered; their vectors are stored when this returns."""
         key = (user, release, atoms.digest)
         known = self._of(key, atoms)
         with known.lock:
@@ -156,7 +156,7 @@ class History:
         return (found or 0) != known.last
 
     def _read(self, key: Key, known: _Known) -> None:
-        """Take in entries that this process has not seen, and see that the old ones stand."""
+        """Read entries that this process has not seen, and verify the old ones."""
         self._same_file()
         rows = self._connection.execute(
             "SELECT id, vectors, seal FROM answered WHERE account = ? AND release = ?"

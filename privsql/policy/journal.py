@@ -148,7 +148,7 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else writes: other threads and processes wait.
+        """Hold the write lock: other threads and processes wait.
 
         A file of its own, because the log is renamed.  Opened anew each time, or processes
         that come of one another would hold one lock together.
@@ -302,7 +302,7 @@ def _ends_well(file: int) -> bool:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What the system refuses, without naming files to whoever asked."""
+    """The error for a failed system call, without file names."""
     try:
         yield
     except OSError:

@@ -53,7 +53,7 @@ class Atoms:
     groups: Ints
 
     def __post_init__(self) -> None:
-        """Refuse what is no table of tuples."""
+        """Refuse arrays that do not describe tuples."""
         if self.rows.shape != self.groups.shape or self.rows.ndim != 1 or not self.rows.size:
             raise DataError("atoms need one row count and one group number each")
         if int(self.rows.min()) < 1:
@@ -77,7 +77,7 @@ class Cells:
 
     @classmethod
     def of(cls, cells: Sequence[sparse.csr_array | Floats]) -> Cells:
-        """Stack one matrix (or one vector) a cell."""
+        """Stack one matrix (or one vector) per cell."""
         parts = [sparse.csr_array(np.atleast_2d(c)) if isinstance(c, np.ndarray) else c
                  for c in cells]  # fmt: skip
         owner = np.repeat(np.arange(len(parts)), [part.shape[0] for part in parts])

@@ -27,7 +27,7 @@ MOST_NAMED = 5
 
 
 class PersonalGroup(NotSupportedError):  # noqa: N818 - says what was asked for
-    """The rows that were asked for are one personal group, or too few."""
+    """The query selects one personal group, or too few rows."""
 
     code = "personal-group"
     sqlstate = "42501"
@@ -41,7 +41,7 @@ class TooClose(PersonalGroup):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which cells of a block may not be shown: one array an aggregate, over the scan's rows."""
+    """Cells of a block that may not be shown: one array per aggregate, over the scan's rows."""
 
     personal: Mapping[int, Bools]
     few: Mapping[int, Bools]
@@ -54,7 +54,7 @@ class Verdict:
         return any(cells.any() for cells in self.refused.values())
 
     def with_close(self, close: Mapping[int, Bools], policy: Policy) -> Verdict:
-        """The same with cells that earlier answers would give away."""
+        """The same with cells that earlier answers would reveal."""
         refused = dict(self.refused)
         if policy.personal_groups == "refuse":
             refused = {i: cells | close[i] for i, cells in self.refused.items()}
@@ -97,14 +97,14 @@ def judge(
 
 
 def floats(cells: pa.Table, name: str) -> NDArray[np.float64]:
-    """A column as numbers, NaN where there is none: no row selects nobody."""
+    """A column as numbers, NaN for NULL: a cell without rows."""
     return np.asarray(cells.column(name).cast(pa.float64()).to_numpy(), dtype=np.float64)
 
 
 def notices(
     verdict: Verdict, policy: Policy, label: Callable[[int], str] | None = None
 ) -> list[Notice]:
-    """What has to be said about cells that were hidden or are personal.
+    """Notices about cells that were hidden or are personal.
 
     ``label`` names a cell by its keys, for those that are answered all the same.
     """

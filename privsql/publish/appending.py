@@ -46,7 +46,7 @@ LABELS = f"{RESERVED}labels"
 
 
 def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -> int:
-    """Add the rows of a batch to a release, by writing a new file; say how many they were.
+    """Add the rows of a batch to a release, by writing a new file; returns their number.
 
     ``notes`` takes how many values a grid moved: none, if `perturb` made the batch.
     """

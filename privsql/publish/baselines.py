@@ -80,7 +80,7 @@ def anatomy_count(tables: Buckets, selected: Mask, values: ArrayLike) -> float:
 
 
 def dbr(codes: Integers, rng: np.random.Generator) -> Integers:
-    """Draw every value anew from the column's distribution; what it went with is lost.
+    """Draw every value anew from the column's distribution; correlations are lost.
 
     The answer of ``n_P rows_S/n`` is then all that a public condition can tell.
 

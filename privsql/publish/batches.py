@@ -42,7 +42,7 @@ CHUNK = 10_000
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that was found whole: the hash that tells it from all others, and its rows."""
+    """A verified batch: the hash that identifies it, and its rows."""
 
     digest: str
     rows: Iterator[pa.RecordBatch]
@@ -61,7 +61,7 @@ def rules(
 
 
 def write_csv(under: str, names: Sequence[str], made: Iterator[pa.RecordBatch], out: TextIO) -> int:
-    """Write rows that were made under these rules as a CSV batch; say how many they are."""
+    """Write rows that were made under these rules as a CSV batch; returns their number."""
     digest, done = hashlib.sha256(), 0
 
     def write(lines: Iterable[Sequence[Any]]) -> None:
@@ -99,7 +99,7 @@ def _texts(name: str, values: pa.Array[Any]) -> list[str]:
 
 
 def write_parquet(under: str, made: Iterator[pa.RecordBatch], path: Path) -> int:
-    """Write rows that were made under these rules as a Parquet batch; say how many they are."""
+    """Write rows that were made under these rules as a Parquet batch; returns their number."""
     number, counts = secrets.token_hex(16), []
     digest = hashlib.sha256(number.encode())
     first = next(made, None)

@@ -40,7 +40,7 @@ def check_columns(spec: Spec, raw: Source) -> None:
 
 
 def check_units(spec: Spec, raw: Source, notes: Notes) -> None:
-    """A person with several rows loses more than one row's epsilon: say so, claim none."""
+    """Warn where a person has several rows, whose losses add; no epsilon is claimed then."""
     if spec.unit == ROW or raw.rows() == raw.people(spec.unit):
         return
     if spec.protect is not None:

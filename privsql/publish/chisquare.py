@@ -75,7 +75,7 @@ def linked(
     tests: int = 1,
     pool: bool = True,
 ) -> Links:
-    """Which pairs of values the test cannot tell apart, shape ``(values, values)``.
+    """Pairs of values that the test cannot distinguish, shape ``(values, values)``.
 
     ``counts[v, j]`` are the rows with public value v and sensitive value j.  A pair is
     linked when eq. 4 is at most the ``1 - significance/tests`` quantile of chi-square
@@ -238,7 +238,7 @@ def links_of(
     minimum: int = 0,
     pool: bool = True,
 ) -> Links:
-    """Pairs that no sensitive column tells apart; one table ``(values, m_k)`` for each.
+    """Pairs that no sensitive column distinguishes; one table ``(values, m_k)`` for each.
 
     With k sensitive columns each test is at ``significance / k`` (Bonferroni), so that
     equal values stay together with the same chance as with one.

@@ -24,7 +24,7 @@ from privsql.release.spec import Spec
 
 
 class Entry:
-    """What the ledger of a key is told of one local perturbation."""
+    """The ledger entry of one local perturbation."""
 
     def __init__(self, spec: Spec, draws: Draws, ledger: Ledger, *, accept_loss: bool) -> None:
         self._spec, self._draws, self._ledger = spec, draws, ledger

@@ -40,7 +40,7 @@ NAMED = 8
 
 @dataclass(frozen=True)
 class Grouping:
-    """What the manifest says of personal groups."""
+    """The manifest's description of personal groups."""
 
     columns: tuple[str, ...]
     count: int
@@ -113,7 +113,7 @@ def group_rows(
 def _tell(
     notes: Notes, spec: Spec, columns: Sequence[Column], merging: Merging, groups: int
 ) -> None:
-    """Say what became of the public values, and why, where it was not what was asked for."""
+    """Report how public values were merged, and why if not as the spec asks."""
     for warning in merging.warnings:
         notes.warn(warning)
     sizes = [

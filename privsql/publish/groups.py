@@ -37,7 +37,7 @@ NAMED = 5
 
 @dataclass(frozen=True)
 class Merging:
-    """Generalised value of each value, for each public column, and what to say about it.
+    """Generalised value of each value, for each public column, and warnings about it.
 
     ``labels[c][v]`` is the generalised value of value v of column c, numbered from 0 in the
     order of first appearance; ``sizes[c]`` is how many of them there are.
@@ -170,7 +170,7 @@ def _chained(
     rare: float,
     names: Sequence[object] | None,
 ) -> list[str]:
-    """Warn of every component that falls apart once its rare values are taken out.
+    """Warn of every component that is connected through rare values only.
 
     No row counts: the number of values and, as public values are public, some names.
     """

@@ -260,7 +260,7 @@ def _write(
     *,
     weighted: bool,
 ) -> bool:
-    """Write the published table in the order of its content; say whether equal rows are one."""
+    """Write the published table in the order of its content; returns whether equal rows are one."""
     # As text: each expression would be held against the names of all columns.
     shown = ", ".join(map(quoted, names))
     content = ", ".join([shown, *[GROUP] * grouping.stored, *[WEIGHT] * weighted])

@@ -39,7 +39,7 @@ class KeyFileError(OperationalError):
 
 @dataclass(frozen=True)
 class PublisherKey:
-    """A key, its public name, and a word about the file if one is due."""
+    """A key, its public name, and a warning about its file if there is one."""
 
     key: bytes = field(repr=False)
     key_id: str
@@ -56,7 +56,7 @@ class PublisherKey:
 
 
 def key_name(key: bytes) -> str:
-    """Name a key: 8 bytes of its SHA-256, which tell keys apart and nothing about them.
+    """Name a key: 8 bytes of its SHA-256, which identify a key and reveal nothing about it.
 
     >>> key_name(bytes(32))
     '66687aadf862bd77'

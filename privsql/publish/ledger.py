@@ -39,7 +39,7 @@ PUBLISH, PERTURB = "publish", "perturb"
 
 
 class LedgerError(ProgrammingError):
-    """A publication would add to what persons have lost already."""
+    """A publication would add to the privacy loss of persons."""
 
     code = "ledger"
     sqlstate = "42501"
@@ -47,7 +47,7 @@ class LedgerError(ProgrammingError):
 
 @dataclass(frozen=True)
 class Loss:
-    """One publication of one column: how it was perturbed, and what that may give away."""
+    """One publication of one column: its perturbation and its privacy loss."""
 
     mechanism: str
     parameters: str  # retention.digest: the channel and the domain
@@ -119,7 +119,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class Accounting:
-    """What persons will have lost after the publication that was checked.
+    """The privacy loss of persons after the publication that was checked.
 
     Infinity is what a column without an epsilon costs.
     """
@@ -142,12 +142,12 @@ class Accounting:
         return sum(self.changed.values())
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Format in one line."""
         times = "first publication" if self.publications == 1 else f"{self.publications} in all"
         return f"epsilon {self.epsilon:.4g} ({_listed(self.columns)}); {times}"
 
     def change(self) -> str | None:
-        """Say what a changed source adds, if it changed."""
+        """What a changed source adds, if it changed."""
         if self.states == 1:
             return None
         return (
@@ -190,7 +190,7 @@ class Ledger:
 
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
-        """Keep every other publisher out from the check to the record."""
+        """Lock the ledger against other publishers from the check to the record."""
         with self._open(exclusive=True, wait=wait) as descriptor:
             self._held = descriptor
             try:
@@ -199,7 +199,7 @@ class Ledger:
                 self._held = None
 
     def publications(self) -> list[Publication]:
-        """Read all lines; a last one that was never finished is no publication."""
+        """Read all lines; an incomplete last line is not a publication."""
         if self._held is None and not self.path.exists():
             return []
         with self._open(exclusive=False) as descriptor:

@@ -44,7 +44,7 @@ from privsql.release.spec import Spec, check_source_columns
 
 
 class Local:
-    """The rules of a spec, ready for rows that stream by without the table being seen."""
+    """The rules of a spec, for streaming rows without access to the whole table."""
 
     def __init__(self, spec: Spec, randomness: Randomness) -> None:
         whole = [c.name for c in spec.sensitive if c.mechanism in WHOLE or c.domain is None]
@@ -122,7 +122,7 @@ def perturb(
 
 
 def perturb_rows(spec: Spec, rows: TextIO, out: TextIO, randomness: Randomness) -> int:
-    """Perturb CSV rows as they stream by, without ever seeing the table; say how many."""
+    """Perturb streaming CSV rows, without access to the whole table; returns their number."""
     local = Local(spec, randomness)
     return write_csv(local.rules, local.names, local.perturbed(_csv_rows(rows, local)), out)
 

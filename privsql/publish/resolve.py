@@ -44,7 +44,7 @@ class Column:
 
 @contextmanager
 def naming(column: str) -> Iterator[None]:
-    """Name the column in what its domain refuses."""
+    """Name the column in errors of its domain."""
     try:
         yield
     except DomainError as problem:

@@ -162,7 +162,7 @@ def cumulative(masses: NDArray[np.float64]) -> Words:
 
 
 def inverse_rows(table: Words, codes: Codes, words: Words) -> Codes:
-    """First j with ``w < table[code, j]``, one binary search a row, all rows in step.
+    """First j with ``w < table[code, j]``, one binary search per row, all rows in step.
 
     ``table`` is ``(m, m)``, each row as :func:`cumulative` gives it.  log2(m) gathers, and no
     temporary larger than the batch.

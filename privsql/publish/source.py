@@ -125,7 +125,7 @@ class Source:
         return state.hexdigest()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.connection.close()
         if self.spill is not None:
             self.spill.cleanup()
@@ -268,7 +268,7 @@ def _copied(
 
 
 def _check_parts(parts: Sequence[_Part]) -> None:
-    """Refuse parts whose columns collide, or whose keys do not tell their rows apart."""
+    """Refuse parts whose columns collide, or whose keys are not unique."""
     seen = {parts[0].key.casefold()}
     twice = []
     for name in (name for part in parts for name in part.others):
@@ -326,7 +326,7 @@ def _count(relation: duckdb.DuckDBPyRelation) -> int:
 
 @contextmanager
 def _roomy() -> Iterator[None]:
-    """Say what to do when parts do not fit where they are joined."""
+    """The error for parts that do not fit on the disk while they are joined."""
     try:
         yield
     except duckdb.OutOfMemoryException:
@@ -365,7 +365,7 @@ def _database(path: str) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRela
 
 
 class readable:  # noqa: N801 - reads as a phrase: with readable():
-    """Turn the reader's errors into ours, without the values that they quote."""
+    """Turn the reader's errors into errors of privsql, without the values that they quote."""
 
     def __enter__(self) -> None:
         """Nothing to prepare."""

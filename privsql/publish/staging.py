@@ -98,7 +98,7 @@ def _full(target: Path) -> OperationalError:
 
 
 def commit(made: Path, target: Path) -> None:
-    """Rename what was made into view, once it is safely on disk."""
+    """Rename the finished file to its target, once it is on disk."""
     _sync(made)
     os.replace(made, target)
     _sync(target.parent)

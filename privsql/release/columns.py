@@ -346,7 +346,7 @@ def _limit_epsilon(column: ColumnSpec, wanted: ColumnSpec, wrong: Wrong) -> None
 
 
 def _remedy(column: ColumnSpec, key: str) -> str:
-    """Say what would bring epsilon down to the limit."""
+    """What would bring epsilon down to the limit."""
     if key == "matrix":
         return f"within each column keep the ratio of entries to at most {GAMMA_LIMIT:.0f}"
     if key == "epsilon":

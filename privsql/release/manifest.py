@@ -35,7 +35,7 @@ class PublicColumn:
 
 @dataclass(frozen=True)
 class SensitiveColumn:
-    """A column that was perturbed: what it can hold, how, and what one value gives away."""
+    """A perturbed column: its domain, its channel, and the loss of one value."""
 
     name: str
     type: str
@@ -47,7 +47,7 @@ class SensitiveColumn:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What the release promises, in figures and in words."""
+    """The privacy statement of a release, in figures and in words."""
 
     unit: str  # "row" or "person"
     epsilon: float  # of all columns of all publications together; infinite where none holds
@@ -60,7 +60,7 @@ class Privacy:
     batches: int = 0  # of rows that clients perturbed themselves, which no ledger here knows
 
     def statement(self) -> str:
-        """The promise as a person reads it.
+        """The statement in words.
 
         >>> print(Privacy("person", 2.5, 1, True).statement())
         Each person's published values together are 2.5-locally differentially private, over 1
@@ -142,7 +142,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that a reader needs to reconstruct, and all that the public may know."""
+    """The public description of a release, with all that reconstruction needs."""
 
     release: str  # a random name of this release
     software: str

@@ -126,7 +126,7 @@ class PolicySpec:
 
 @dataclass(frozen=True)
 class Spec:
-    """What the publisher wants of one release."""
+    """The publisher's choices for one release."""
 
     table: str
     source: tuple[str, ...] = ()  # paths or globs, "file.duckdb::table"; may come later
@@ -161,7 +161,7 @@ class Spec:
 
     @property
     def dropped(self) -> tuple[ColumnSpec, ...]:
-        """The columns that never leave, unit and join key included."""
+        """The columns that are not published, unit and join key included."""
         return tuple(column for column in self.columns if column.role == "drop")
 
     def column(self, name: str) -> ColumnSpec:
@@ -233,7 +233,7 @@ def with_domain(column: ColumnSpec, domain: Domain, *, name: str = "spec.toml") 
 
 
 def check_source_columns(spec: Spec, names: Sequence[str]) -> None:
-    """Refuse a spec that misses a column of the source, or names one that is not there."""
+    """Refuse a spec that lacks a column of the source, or names one that does not exist."""
     known = {folded(column.name) for column in spec.columns}
     there = {folded(name) for name in names}
     missing = [name for name in names if folded(name) not in known]

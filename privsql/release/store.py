@@ -41,7 +41,7 @@ HEADERS = 3 * 4096
 
 @dataclass(frozen=True)
 class Release:
-    """A release that was opened and found whole."""
+    """A release that was opened and verified."""
 
     path: Path
     manifest: Manifest
@@ -119,7 +119,7 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is no file before the database makes one of it, or waits for it."""
+    """Refuse a path that is not a file before the database creates or waits for it."""
     try:
         if not path.exists():
             raise OperationalError(f"there is no release at {path}")

@@ -149,7 +149,7 @@ def _of_public_rows(call: Call, separator: Separator, where: list[Branch]) -> bo
 
 
 def sampled(call: Call) -> Unsupported:
-    """Refuse what estimated rows cannot tell; sums take their weights instead."""
+    """Refuse aggregates that sampled rows cannot give; sums use their weights instead."""
     name = f"{call.name.upper()}({'DISTINCT ' if call.distinct else ''}...)"
     return Unsupported(
         f"{name} where rows are estimated: this release keeps a sample of them, or the query"

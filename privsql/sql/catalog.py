@@ -15,14 +15,14 @@ PUBLISHED = "t"
 
 
 class UnknownName(ProgrammingError):  # noqa: N818 - says what is unknown
-    """A table or a column that is not there."""
+    """A table or a column does not exist."""
 
     code = "unknown-name"
     sqlstate = "42P01"
 
 
 class UnknownColumn(UnknownName):
-    """A column that is not there, or that several tables have."""
+    """A column does not exist, or is ambiguous."""
 
     sqlstate = "42703"
 

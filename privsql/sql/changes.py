@@ -24,7 +24,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Change:
-    """What is done to a block before anybody reads it."""
+    """Changes to a block before it is read."""
 
     plan: BlockPlan
     gap: Gap | None
@@ -32,7 +32,7 @@ class Change:
 
 
 def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
-    """The statement with cells empty, and without the digits that no one needs.
+    """The statement with masked cells and rounded estimates.
 
     The block's own table becomes ``_open``, and what is read in its place is what may be seen.
     """
@@ -66,7 +66,7 @@ def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Par
 
 
 def _traces(plan: BlockPlan, aggregates: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Other columns of a block that would tell of hidden aggregates: their covariances."""
+    """Other columns of a block that would reveal hidden aggregates: their covariances."""
     named_by = {f"c{i}_{j}": (i, j) for i, j in plan.pairs}
     named_by |= {f"t{i}_{j}": (i, j) for i, j in plan.classes}
     found = {name: tuple(i for i in both if i in aggregates) for name, both in named_by.items()}

@@ -318,7 +318,7 @@ class Compiler(Outer):
         return [self._export(tree, number, f"t{i}_{j}") for i in linear for j in sums]
 
     def _guard(self, clause: object, part: Part, filtered: bool) -> None:
-        """Denominators of a leaf that cannot be told from zero become NULL."""
+        """Make denominators of a leaf NULL where they cannot be distinguished from zero."""
 
         def doubt(quotient: exp.Expr) -> exp.Expr | None:
             below = divisor(quotient)
@@ -355,7 +355,7 @@ class Compiler(Outer):
     def _note_picking(
         self, tree: exp.Select, select: exp.Select, outs: list[Out], uncertain: list[str]
     ) -> None:
-        """The largest of many estimates is large by chance too: say so."""
+        """Add the notice that the largest of many estimates is partly large by chance."""
         if tree.args.get("limit") is None or tree.args.get("order") is None:
             return
         for ordered in tree.args["order"].expressions:

@@ -98,7 +98,7 @@ class Bound:
         return [named(second, f"ws{t}"), named(none, f"wf{t}")]
 
     def most(self, t: int) -> exp.Alias:
-        """``wu``, the most effective rows; NULL where only a second scan can tell."""
+        """``wu``, the most effective rows; NULL where only a second scan can decide."""
         return named(self._most(t), f"wu{t}")
 
     def _most(self, t: int) -> exp.Expr:

@@ -268,7 +268,7 @@ class _Writer:
         return f"estimated, by inversion if {names} is below zero in any row"
 
     def _interval(self, aggregate: Aggregate) -> str:
-        """Which interval, and from when on it may be called by its level."""
+        """Which interval, and from how many rows it is reliable."""
         if self._block.aggregates.index(aggregate) in self._plan.score_intervals:
             return "score interval of the published count, at any number of rows"
         name = "Fieller's" if aggregate.call.name == "avg" else "Wald"

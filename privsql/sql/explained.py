@@ -23,7 +23,7 @@ SHOWN_FACTOR = 6
 
 @dataclass(frozen=True)
 class ExplainedCell:
-    """Values of a column that the query does not tell apart."""
+    """Values of a column that the query does not distinguish."""
 
     meaning: str
     mass: float | None  # under the replacement distribution, where there is one
@@ -73,7 +73,7 @@ class ExplainedBlock:
 
     @property
     def states(self) -> int:
-        """How many states there are; 0 where they are not told apart."""
+        """How many states there are; 0 where they are not distinguished."""
         return prod(len(one.cells) for one in self.columns)
 
     @property
@@ -82,7 +82,7 @@ class ExplainedBlock:
         return prod(one.condition for one in self.columns)
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Item, name and value of everything there is to say."""
+        """Rows of item, name and value."""
         yield "estimator", self.estimator, self.why
         for text in self.conditions:
             yield "public condition", "", text
@@ -119,7 +119,7 @@ class ExplainedBlock:
             yield "step", name, text
 
     def lines(self) -> Iterator[str]:
-        """All of it for a person."""
+        """As text for a person."""
         yield f"block {self.number}: {self._title()}"
         yield f"  why: {self.why}"
         if self.policy:
@@ -173,7 +173,7 @@ class Explained:
     outputs: tuple[tuple[str, str], ...]  # columns, exact or estimate
 
     def text(self) -> str:
-        """All of it for a person."""
+        """As text for a person."""
         lines: list[str] = []
         for block in self.blocks:
             lines += [*block.lines(), ""]

@@ -111,7 +111,7 @@ class Outer(Showing):
         return Compiled(tree, outs, hidden, whole)
 
     def _guard_outside(self, clause: object, columns: _Columns, grouped: bool) -> None:
-        """Denominators over answers that cannot be told from zero become NULL."""
+        """Make denominators over answers NULL where they cannot be distinguished from zero."""
 
         def doubt(quotient: exp.Expr) -> exp.Expr | None:
             below = divisor(quotient)

@@ -34,7 +34,7 @@ CHAINED = 5
 
 
 class SyntaxMistake(ProgrammingError):  # noqa: N818 - a mistake of the text
-    """The text is not SQL as DuckDB reads it."""
+    """The text is not valid SQL in DuckDB's dialect."""
 
     code = "syntax"
     sqlstate = "42601"

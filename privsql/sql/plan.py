@@ -245,7 +245,7 @@ class PlanWriter:
         )
 
     def behind(self, plan: BlockPlan) -> Behind | None:
-        """The scans that tell the personal groups behind each cell, where any is at stake."""
+        """The scans for the personal groups behind each cell, where any may be disclosed."""
         return None if self._behind is None else self._behind.behind(plan)
 
     @staticmethod

@@ -48,7 +48,7 @@ _FIRST = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
 
 
 def check_question(tree: exp.Expr, text: str) -> None:
-    """Refuse a statement that is no SELECT, and spellings that hide what they read."""
+    """Refuse a statement other than SELECT, and constructs that hide what they read."""
     if not isinstance(tree, exp.Query):
         word = _FIRST.match(text)
         raise Unsupported(

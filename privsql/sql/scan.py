@@ -161,7 +161,7 @@ class StateScan:
         return self._named[key]
 
     def codes(self) -> list[str]:
-        """Columns by which the scan tells published states apart."""
+        """Columns by which the scan distinguishes published states."""
         found = []
         for i, axis in enumerate(self._states.axes):
             if axis.count == 1:

@@ -127,7 +127,7 @@ class Showing(ABC):
             self._compiled[id(made.tree)] = made
 
     def _doubt_of(self, made: Compiled) -> exp.Expr | None:
-        """Where the one value of a sub-query cannot be told from zero."""
+        """Where the one value of a sub-query cannot be distinguished from zero."""
         if len(made.outs) != 1 or not made.outs[0].estimate:
             return None
         out = made.outs[0]

@@ -399,7 +399,7 @@ def _listed(sizes: dict[str, int]) -> str:
 
 
 def _too_many(sizes: dict[str, int], count: int) -> TooLargeError:
-    """The refusal of a query that tells too many states apart."""
+    """The refusal of a query with too many states."""
     return TooLargeError(
         f"the query needs {count} states ({_listed(sizes)})",
         hint=f"at most {MOST_STATES} can be distinguished, {MATRIX_LIMIT} of one column;"

@@ -70,7 +70,7 @@ class Total:
         return self._scaled(self._given(total, number(0.0)))
 
     def with_total(self, other: Total) -> exp.Expr | None:
-        """Covariance of two totals, where the rows that they share can be told."""
+        """Covariance of two totals, where the rows that they share are determined."""
         common = self.frame.common(other.frame)
         if common is None:
             return None

@@ -44,7 +44,7 @@ class MomentScan(StateScan):
         self._added: dict[tuple[Any, ...], str] = {}
 
     def codes(self) -> list[str]:
-        """No states are told apart."""
+        """No states are distinguished."""
         return []
 
     def _coded(self) -> list[exp.Expr]:
