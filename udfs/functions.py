@@ -5,8 +5,8 @@ Vectors over states are ``DOUBLE[]``, the transition matrix is its list of facto
 
     SELECT privsql_invert([60, 40], [[[0.75, 0.25], [0.25, 0.75]]])
 
-A NULL argument gives NULL, as everywhere in SQL; an end of an interval that cannot be told
-is NULL.
+A NULL argument gives NULL, as everywhere in SQL; an end of an interval that is not known is
+NULL.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def effective_rows(
     share that the channel sends there from anywhere (``published_floor``): otherwise, if
     the few rows that would weigh most happen to be missing, the rest look even.  At p = .2
     with two predicates of mass .01 on 300 rows, none of which satisfy both, the plain ratio
-    passes in over half of the releases and under 5% of their intervals hold the truth; this
+    passes in over half of the releases and under 5% of their intervals contain the truth; this
     rule passes none (both are tested).  No rows at all give 0; a constant g, whose answer is
     known, gives infinity.
     """

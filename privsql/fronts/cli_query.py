@@ -95,7 +95,7 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
     40 rows and the columns that fit; a pipe or a file gets all of it, and several answers below
     each other.
 
-    The other formats hold one answer with all digits.  csv: NULL is an empty field, "" a text.
+    The other formats hold one answer with all digits.  csv: NULL is empty, an empty text is "".
     json: an array of objects, one per row; non-finite numbers are "NaN", "Infinity", "-Infinity".
     parquet: to a file or a pipe.  Dates are ISO 8601.
 

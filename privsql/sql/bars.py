@@ -121,7 +121,7 @@ class Known:
 def bars_of(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     """Error bars of an expression; ``estimates`` are the columns in it that are uncertain.
 
-    Where a denominator is not distinguishable from zero the value is NULL (``ratios``), and a reliable
+    Where a denominator is about zero (``ratios``) the value is NULL, and a reliable
     interval asks more of it than that; what has no interval says at least so much.
     """
     node = bare(node)

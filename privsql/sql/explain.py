@@ -58,10 +58,10 @@ Floats = NDArray[np.float64]
 FEW_ROWS = 1_000
 
 _WHY = {
-    "auto": "auto takes it: it is unbiased, and cells add up",
-    "inversion": "it was asked for: unbiased, cells add up, estimates may leave their range",
-    "iterative": "it was asked for: the likeliest counts that are not negative; biased, cells"
-    " must not be added up, and sums of values that may be negative use inversion",
+    "auto": "auto chooses it: it is unbiased, and cells add up",
+    "inversion": "it was requested: unbiased, cells add up, estimates may leave their range",
+    "iterative": "it was requested: the most likely non-negative counts; biased, cells must not"
+    " be added up, and sums of values that may be negative use inversion",
 }
 
 

@@ -150,7 +150,7 @@ class ExplainedBlock:
         if self.form:
             yield f"  scan form: {self.form}; {WORDS[self.form]}"
         for text in self.scans:
-            yield "  scan, beside the published table:"
+            yield "  scan, on the published table:"
             yield from _indented(_pretty(text))
         if self.steps:
             yield "  reconstruction, in memory:"

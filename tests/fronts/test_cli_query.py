@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import privsql
-from privsql.fronts import cli_output
+from privsql.fronts import cli_common, cli_output
 from privsql.fronts.cli import main
 from tests.sql.clinic import publish
 
@@ -160,7 +160,7 @@ def test_unreadable_sql(release, here):
 
 
 def test_no_sql_or_twice_is_a_mistake_of_the_command(release, here, monkeypatch):
-    fails(run("query", release, "SELECT 1", "-f", "q.sql"), 2, "There is SQL and --file")
+    fails(run("query", release, "SELECT 1", "-f", "q.sql"), 2, "SQL and --file are both given")
     monkeypatch.setattr("privsql.fronts.cli_sql.is_terminal", lambda stream: True)
     fails(run("query", release), 2, "There is no SQL: give SQL as an argument, in a file")
 
@@ -232,6 +232,32 @@ def test_a_refusal_has_the_projects_format(release):
     assert [line.split(" ")[0] for line in lines[1:]] == ["LINE", "", "HINT:"]
 
 
+def test_a_terminal_has_the_sqlstate_last_and_no_line_beyond_its_width(release, monkeypatch):
+    monkeypatch.setattr(cli_common, "terminal_width", lambda stream: 60)
+    sql = (
+        "SELECT count(*) FROM patients WHERE job = 'eng' AND gender = 'F' AND favourite = 'flu'"
+        " AND disease = 'hiv'"
+    )
+    done = run("query", release, sql)
+    fails(done, 1, "ERROR [personal-group]: ")
+    lines = done.stderr.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "one personal group (SQLSTATE 42501)" in " ".join(done.stderr.split())
+    where = next(i for i, line in enumerate(lines) if line.startswith("LINE 1: "))
+    at = lines[where + 1]
+    assert lines[where][at.index("^") : len(at)] == "job = 'eng'"
+
+
+def test_notices_are_wrapped_on_a_terminal_alone(release, monkeypatch):
+    sql = "SELECT disease, count(*) AS n FROM patients GROUP BY 1 ORDER BY n LIMIT 1"
+    whole = run("query", release, sql).stderr
+    assert len(whole.splitlines()) == 1
+    monkeypatch.setattr(cli_common, "terminal_width", lambda stream: 60)
+    done = run("query", release, sql).stderr
+    assert max(map(len, done.splitlines())) <= 60
+    assert done.split() == whole.split()
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_one_answer_a_file(release, form):
     done = run("query", release, "SELECT 1; SELECT 2", "--format", form)
@@ -240,7 +266,11 @@ def test_one_answer_a_file(release, form):
 
 def test_parquet_is_not_for_a_terminal(release, monkeypatch):
     monkeypatch.setattr(cli_output, "is_terminal", lambda stream: True)
-    fails(run("query", release, "SELECT 1", "--format", "parquet"), 2, "not for a terminal")
+    fails(
+        run("query", release, "SELECT 1", "--format", "parquet"),
+        2,
+        "cannot be written to a terminal",
+    )
 
 
 @pytest.mark.parametrize("level", ["0", "1", "-1", "95", "many"])
@@ -300,7 +330,9 @@ def test_what_is_read_is_never_overwritten(release, here):
     os.link(release, "r.duckdb")
     (here / "q.sql").write_text(FLU)
     before = release.read_bytes()
-    fails(run("query", "r.duckdb", FLU, "-o", "r.duckdb", "--force"), 1, "this command reads")
+    fails(
+        run("query", "r.duckdb", FLU, "-o", "r.duckdb", "--force"), 1, "is an input of this command"
+    )
     done = run("query", "r.duckdb", "-f", "q.sql", "-o", "q.sql", "--force")
     fails(done, 1, "q.sql is an input of this command")
     assert release.read_bytes() == before

@@ -559,7 +559,7 @@ def test_the_report_says_what_became_of_public_values(tmp_path):
         return privsql.publish(source, tmp_path / "r.duckdb", spec=wanted, seed=1, force=True)
 
     merged = published(0.6)
-    assert "personal groups: 3, merged by published values; public values: job 6 -> 3" in str(
+    assert "personal groups: 3, merged using published values; public values: job 6 -> 3" in str(
         merged
     )
     assert not any("merged" in warning for warning in merged.warnings)

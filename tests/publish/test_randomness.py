@@ -388,7 +388,7 @@ def test_times_do_not_depend_on_their_resolution():
     ],
 )
 def test_rows_without_a_unit_are_refused_and_counted(array):
-    with pytest.raises(DataError, match="2 rows name no unit") as error:
+    with pytest.raises(DataError, match="2 rows have no unit") as error:
         unit_words(array)
     assert "secret" not in str(error.value)
 

@@ -129,7 +129,7 @@ NEXT = (
         "see how an answer is computed",
         _asking("explain", "SELECT AVG(cost) FROM patients WHERE smoker = 'yes'"),
     ),
-    Command("ask as you go, with completion", f"privsql shell {RELEASE}"),
+    Command("query interactively, with completion", f"privsql shell {RELEASE}"),
     Command("what the release reveals", f"privsql audit {RELEASE} --raw {SOURCE}"),
     Command("publish it yourself, without a seed", f"privsql publish {SPEC} -o {AGAIN}"),
     Command("a starter spec for a table of your own", f"privsql init {SOURCE}"),

@@ -15,7 +15,7 @@ from privsql.errors import Error
 from privsql.fronts.demo import questions as q
 from privsql.fronts.demo.folder import MARK, making
 from privsql.fronts.demo.recipe import DISEASES, SMOKER
-from privsql.fronts.demo.screen import Screen, joined, wrapped
+from privsql.fronts.demo.screen import INDENT, WIDTH, Screen, joined, wrapped
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,7 +37,7 @@ def tell(folder: Path, screen: Screen, progress: Progress, *, rows: int = q.ROWS
 
     with making(folder) as made:
         screen.say(
-            "privsql demo: a table whose single rows cannot be trusted, and answers that can.",
+            "privsql demo: no single row can be trusted, and answers still can.",
             "bold",
         )
         table = _draw(made, rows)
@@ -98,7 +98,7 @@ def _facts(screen: Screen, raw: duckdb.DuckDBPyConnection, rows: int) -> None:
 
 def _spec(screen: Screen, made: Path) -> None:
     (made / q.SPEC).write_text(q.SPEC_TEXT, encoding="utf-8")
-    screen.step(f"The spec: what the publisher wants ({q.SPEC}, shortened)")
+    screen.step(f"The spec: the publisher's choices ({q.SPEC}, shortened)")
     lines = q.SPEC_TEXT.splitlines()
     start = lines.index("[columns.smoker]")
     screen.quote("\n".join(lines[:4]), "green")
@@ -176,10 +176,9 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
     screen.say(
         f"{claims['hiv']:,} rows say hiv, where about {hiv.prior * manifest.rows:,.0f} patients"
         " have it. Someone who knows more about a person starts from another prior, and the row"
-        f" changes the odds by that factor of {factor:.0f} at most. A guess that was good before"
-        " gets"
-        f" better: {none.prior:.0%} have no"
-        f" disease, and of rows that say none and smoker {row[4]}, {none.posterior:.0%} are right."
+        f" changes the odds by that factor of {factor:.0f} at most. A good guess gets better:"
+        f" {none.prior:.0%} have no disease, and of rows that say none and smoker {row[4]},"
+        f" {none.posterior:.0%} are right."
     )
 
 
@@ -202,8 +201,8 @@ def _compare(
 ) -> tuple[Compared, ...]:
     from privsql.fronts.demo.compared import compare, held
 
-    screen.step("Three questions: truth and estimate side by side")
-    screen.say("The same SQL, asked of the raw table and of the release.")
+    screen.step("Three queries: true values and estimates side by side")
+    screen.say("The same SQL, run on the raw table and on the release.")
     every: list[Compared] = []
     for question in q.QUESTIONS:
         found = compare(question, raw, con)
@@ -215,7 +214,7 @@ def _compare(
         digits = question.digits
         screen.table(
             [
-                ("", "truth", "estimate", "95% interval", "holds the truth"),
+                ("", "truth", "estimate", "95% interval", "contains truth"),
                 *(
                     (
                         each.label or "all",
@@ -231,14 +230,16 @@ def _compare(
         )
     screen.line()
     screen.say(
-        f"{held(every)} of {len(every)} intervals hold the truth. One in twenty is expected not"
-        " to: that is what 95% means."
+        f"{held(every)} of {len(every)} intervals contain the true value. One in twenty is"
+        " expected not to: that is what 95% means."
     )
     return tuple(every)
 
 
 def _refusal(screen: Screen, con: Connection) -> None:
-    screen.step("A question that is refused")
+    from privsql.fronts.shell.showing import Display, problem
+
+    screen.step("A query that is refused")
     screen.say("All public values of a few people at once select one personal group:")
     screen.line()
     screen.quote(q.PERSONAL, "green")
@@ -246,7 +247,8 @@ def _refusal(screen: Screen, con: Connection) -> None:
     try:
         con.sql(q.PERSONAL)
     except Error as refused:
-        screen.quote(str(refused), "red")
+        display = Display(width=WIDTH - len(INDENT))
+        screen.quote(problem(refused, display), "red")
     else:
         raise AssertionError("a query for one personal group was answered")
 
@@ -310,7 +312,7 @@ def _picture(
     else:
         screen.say(
             f"{q.PICTURE} shows estimates against the truth, also for every disease in every"
-            f" district: {held(many)} of {len(many)} intervals hold the truth."
+            f" district: {held(many)} of {len(many)} intervals contain the truth."
         )
 
 
