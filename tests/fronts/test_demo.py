@@ -32,6 +32,7 @@ from privsql.fronts.demo.recipe import DISEASES, SMOKER, clinic
 from privsql.fronts.demo.screen import Screen, wrapped
 from privsql.fronts.demo.story import tell
 from privsql.fronts.demo.worth import posterior
+from privsql.fronts.shell.showing import Display, problem
 from tests import demos
 from tests.demos import Told
 
@@ -145,7 +146,7 @@ def test_the_refusal_is_shown_as_people_see_it(told):
     con = privsql.connect(told.folder / q.RELEASE)
     with contextlib.closing(con), pytest.raises(privsql.Error) as refused:
         con.sql(q.PERSONAL)
-    lines = str(refused.value).splitlines()
+    lines = problem(refused.value, Display(width=75)).splitlines()
     assert lines[-1].startswith("HINT: ")
     assert "\n".join(f"    {line}" for line in lines) in steps(told.text)[6]
 
