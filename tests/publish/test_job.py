@@ -582,7 +582,7 @@ def test_perturb_and_append_from_the_command_line(tmp_path):
     assert joined.stdout == "added 50 rows to r.duckdb\n"
     twice = run("append", "r.duckdb", "more.csv", place=tmp_path)
     assert twice.returncode == 1
-    assert "not a whole batch" in twice.stderr
+    assert "not a complete batch" in twice.stderr
 
 
 # DuckDB takes ``python -c`` for a prompt, and draws a bar where a query takes long.

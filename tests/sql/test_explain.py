@@ -287,8 +287,8 @@ def test_a_scan_that_tells_no_values_apart_is_described(tmp_path):
         assert block.aggregates[1].interval.startswith("score")
         assert block.form == "weights"
         assert "salary: uniform, retention 0.5, 500000 values" in found.text()
-        assert "not told apart" in found.text()
-        assert (0, "states", "", "not told apart") in found.rows()
+        assert "not distinguished" in found.text()
+        assert (0, "states", "", "not distinguished") in found.rows()
     finally:
         other.close()
 
