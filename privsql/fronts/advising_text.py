@@ -48,7 +48,7 @@ class Tradeoff:
             [f"{row.retention:.3g}{'*' * row.advised}", *map(_shown, (row.epsilon, *row.widths))]
             for row in self.rows
         ]
-        lines.append(["wanted", "", *map(_shown, self.wanted)])
+        lines.append(["goal", "", *map(_shown, self.wanted)])
         sizes = [max(map(len, column)) for column in zip(names, *lines, strict=True)]
         return "\n".join(
             "  ".join(cell.rjust(size) for cell, size in zip(line, sizes, strict=True)).rstrip()
@@ -105,7 +105,7 @@ class Advice:
         """Draw the trade-off into a picture file; needs the extra ``privsql[plot]``."""
         if self.tradeoff is None:
             raise ProgrammingError(
-                "there is a curve only for a wanted interval width", hint="give queries and widths"
+                "there is a curve only for given interval widths", hint="give queries and widths"
             )
         check_picture(path)
         draw(self.tradeoff, Path(path))

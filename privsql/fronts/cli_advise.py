@@ -32,7 +32,7 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--lambda", "relative_error", type=float, help="Goal: this relative error, with --delta."
 )
-@click.option("--delta", "probability", type=float, help="The chance that goes with --lambda.")
+@click.option("--delta", "probability", type=float, help="The probability for --lambda.")
 @click.option(
     "--people",
     type=float,
@@ -146,12 +146,12 @@ def _check_goals(options: dict[str, Any], queries: Any, widths: Any) -> None:
     }
     wanted = [name for name, there in goals.items() if there]
     if len(wanted) != 1:
-        what = f"{' and '.join(wanted)} are too many" if wanted else "no goal is given"
+        what = f"{' and '.join(wanted)} are several goals" if wanted else "no goal is given"
         raise click.UsageError(f"{what}: give one of {', '.join(goals)}")
     if ("relative_error" in options) != ("probability" in options):
         raise click.UsageError("--lambda and --delta go together")
     if "people" in options and "relative_error" not in options:
-        raise click.UsageError("--people goes with --lambda and --delta")
+        raise click.UsageError("--people needs --lambda and --delta")
     if (queries or widths) and (not queries or len(widths) not in (1, len(queries))):
         raise click.UsageError(
             f"{len(queries)} queries and {len(widths)} widths: give one --width for all"

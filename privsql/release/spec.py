@@ -202,7 +202,7 @@ def parse_spec(text: str, *, name: str = "spec.toml") -> Spec:
     if protect is not None:
         for column in columns:
             if column.mechanism and column.mechanism not in INDEPENDENT:
-                what = "does not go with [protect.reconstruction], which needs independent rows"
+                what = "is incompatible with [protect.reconstruction], which needs independent rows"
                 place = ("columns", column.name)
                 report.add(place, "mechanism", what, f"use one of {listed(INDEPENDENT)}")
             if column.domain is not None and column.domain.size > MATERIALISE_LIMIT:

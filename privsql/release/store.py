@@ -126,7 +126,7 @@ def _check_file(path: Path) -> None:
         if path.is_dir():
             raise OperationalError(f"{path} is a folder, not a release")
         if not path.is_file():
-            raise OperationalError(f"{path} is not a file, so it is no release")
+            raise OperationalError(f"{path} is not a file, so it is not a release")
     except OSError as problem:
         raise OperationalError(f"cannot open {path}: {problem.strerror}") from None
 

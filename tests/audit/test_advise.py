@@ -356,7 +356,7 @@ def test_the_command_prints_what_to_write():
     ("arguments", "code", "words"),
     [
         ([], 2, "no goal is given"),
-        (["--epsilon", "1", "--small-sum", "0.5"], 2, "too many"),
+        (["--epsilon", "1", "--small-sum", "0.5"], 2, "are several goals"),
         (["--lambda", "0.3"], 2, "go together"),
         (["--people", "3", "--epsilon", "1"], 2, "--people"),
         (["--query", "SELECT 1"], 2, "0 widths"),

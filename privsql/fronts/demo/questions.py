@@ -39,7 +39,7 @@ role = "public"
 
 [columns.cost]
 role = "public"
-grouping = false           # a measure: it tells no personal groups apart
+grouping = false           # a measure: it defines no personal groups
 [columns.visited]
 role = "public"
 grouping = false

@@ -46,7 +46,7 @@ class Body:
         """So many bytes."""
         stop = self._at + count
         if count < 0 or stop > len(self._data):
-            raise ProtocolError("a message is shorter than it says")
+            raise ProtocolError("a message is shorter than its stated length")
         found = self._data[self._at : stop]
         self._at = stop
         return found
@@ -91,7 +91,7 @@ class Body:
     def end(self) -> None:
         """Nothing may be left."""
         if self._at != len(self._data):
-            raise ProtocolError("a message is longer than it says")
+            raise ProtocolError("a message is longer than its stated length")
 
 
 # -- what clients say ---------------------------------------------------------------------

@@ -156,7 +156,7 @@ COMMANDS = {
     )
 }  # fmt: skip
 KEYS = (
-    "A statement ends with ; and may take several lines.  EXPLAIN RECONSTRUCTION SELECT ...; tells",
-    "how it would be answered.  Tab completes, Ctrl-R searches what was asked, Ctrl-C clears the",
+    "A statement ends with ; and may take several lines.  EXPLAIN RECONSTRUCTION SELECT ...; shows",
+    "how it would be answered.  Tab completes, Ctrl-R searches the history, Ctrl-C clears the",
     "line or cancels the statement that runs, Ctrl-D leaves.",
 )
