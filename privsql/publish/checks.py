@@ -34,7 +34,8 @@ def check_columns(spec: Spec, raw: Source) -> None:
     nested = [c.name for c in spec.public if c.grouping and kinds[folded(c.name)] in NESTED]
     if nested:
         raise DataError(
-            f"{', '.join(nested)}: lists and structures cannot distinguish personal groups",
+            f"column{'s' * (len(nested) > 1)} {', '.join(nested)}: lists and structures cannot"
+            " distinguish personal groups",
             hint="take them apart in the source, drop them, or write grouping = false",
         )
 

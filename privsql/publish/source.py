@@ -25,7 +25,7 @@ import duckdb
 import pyarrow as pa
 from duckdb import ColumnExpression, FunctionExpression
 
-from privsql.errors import DataError, OperationalError, ProgrammingError
+from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.database import MEMORY, quiet
 from privsql.publish.kinds import exactly, keep_types
 from privsql.release.names import quoted
@@ -295,8 +295,12 @@ def _check_parts(parts: Sequence[_Part]) -> None:
             groups = part.relation.filter(key.isnotnull()).aggregate([key.alias("k"), counted])
             again = groups.filter(rows > 1).aggregate([FunctionExpression("sum", rows)])
             repeated = int(again.fetchall()[0][0] or 0)
-        problems = [f"{missing} rows have no key"] if missing else []
-        problems += [f"{repeated} rows share theirs with another row"] if repeated else []
+        problems = [how_many(missing, "row has no key", "rows have no key")] if missing else []
+        problems += (
+            [f"{how_many(repeated, 'row shares its', 'rows share their')} key with another row"]
+            if repeated
+            else []
+        )
         if problems:
             raise DataError(
                 f"{part} of the source cannot be joined: {' and '.join(problems)}",

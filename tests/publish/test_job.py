@@ -328,7 +328,7 @@ def test_nulls_are_a_value_where_the_domain_has_them(place):
     table = clinic()
     holes = [None if i % 10 == 0 else v for i, v in enumerate(table["disease"].to_pylist())]
     pq.write_table(table.set_column(5, "disease", pa.array(holes)), place / "raw.parquet")
-    with pytest.raises(DataError, match="2000 are NULL"):
+    with pytest.raises(DataError, match="2,000 are NULL"):
         publish(place)
     nullable = SPEC.replace(
         'domain = ["flu", "hiv", "none"]',
@@ -478,7 +478,7 @@ def test_a_second_publisher_is_kept_out(place):
 
     def second(rows):
         if not problems:
-            with pytest.raises(OperationalError, match="somebody else") as caught:
+            with pytest.raises(OperationalError, match="another process") as caught:
                 publish(place)
             problems.append(caught.value)
 

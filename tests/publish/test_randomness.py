@@ -395,7 +395,7 @@ def test_rows_without_a_unit_are_refused_and_counted(array):
 
 @pytest.mark.parametrize("values", [[1.5], [2.0**53 + 2], [float("inf")]])
 def test_floats_that_name_nobody_are_refused(values):
-    with pytest.raises(DataError, match="1 rows"):
+    with pytest.raises(DataError, match="1 row "):
         unit_words(pa.array(values))
 
 
