@@ -135,8 +135,7 @@ def _tails(report: AuditReport) -> Iterator[tuple[str, str]]:
         caption = (
             f"{group.column}: chance that an estimate of f is off by more than"
             f" {report.asked.relative_error:.0%}, in the {len(shown):,} groups most at risk, by"
-            " rank:"
-            " the paper's bound, and exactly."
+            " rank: the paper's bound, and exactly."
         )
         ranks = Axis(1, max(len(shown), 2), False, "group, worst first")
         yield caption, chart([bound, exact], ranks, Axis(0, 1, False, "chance"))

@@ -266,8 +266,7 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
             "(lambda, delta)",
             "note",
             f"rows of {with_article(column.mechanism)} column depend on each other: caps and tails"
-            " assume"
-            " independence and are approximations",
+            " assume independence and are approximations",
         )
     shown = [tail for tail in group.tails if tail.exact is not None]
     if shown:

@@ -84,8 +84,7 @@ def _release(report: AuditReport) -> Iterator[Finding]:
             "publications",
             "note",
             f"{how_many(privacy.batches, 'batch', 'batches')} of clients, in no ledger here: a"
-            " person"
-            " with rows in several of them loses as much in each",
+            " person with rows in several of them loses as much in each",
         )
     if not privacy.memory:
         yield Finding(

@@ -132,8 +132,7 @@ class Grid(Domain):
         if digits is not None and max(abs(origin), abs(top), stride) >= 10**digits:
             raise DomainError(
                 f"{with_article(self.kind)} grid has at most {digits} digits from the first of its"
-                " bounds"
-                " to the last of its step",
+                " bounds to the last of its step",
                 hint="choose narrower bounds or a coarser step",
             )
         # The span is a code, the next one may be NULL's and one more is the size.

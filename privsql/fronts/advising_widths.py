@@ -133,8 +133,7 @@ def _advice(
         meaning.append(
             f"predicted from a sample of {pilots.sampled:,} of {pilots.rows:,} rows; widths"
             " scaled with the square root of the rows, checked on a quarter of it; whether a group"
-            " is personal"
-            " was judged on the sample"
+            " is personal was judged on the sample"
         )
     shared = " and ".join(column.name for column in chosen)
     count = f"{len(questions)} queries" if len(questions) > 1 else "a query"

@@ -71,8 +71,7 @@ def unit_words(array: pa.Array[Any] | pa.ChunkedArray[Any], key: bytes = NO_KEY)
     if missing:
         raise DataError(
             f"{how_many(missing, 'row has', 'rows have')} no unit: the column that identifies the"
-            " person is"
-            " NULL",
+            " person is NULL",
             hint="drop these rows, or give each its own identifier",
         )
     return words
@@ -187,8 +186,7 @@ def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
     if wrong:
         raise DataError(
             f"{how_many(wrong, 'row has', 'rows have')} a unit that is not a whole number, or too"
-            " large"
-            " for a float",
+            " large for a float",
             hint="store the identifiers as integers or text",
         )
     return values.astype(np.int64)

@@ -175,7 +175,7 @@ MISTAKES = [
         ]
     ],
     (UNIFORM + RIGHT + "[protect]\n", "[protect]: holds nothing"),
-    (BASE + 'mechanism = "swap"\n' + RIGHT + "[protect.reconstruction]\nlambda = 1\ndelta = 0.5\n", "spec.toml:5 [columns.x] mechanism: does not go with [protect.reconstruction]"),
+    (BASE + 'mechanism = "swap"\n' + RIGHT + "[protect.reconstruction]\nlambda = 1\ndelta = 0.5\n", "spec.toml:5 [columns.x] mechanism: is incompatible with [protect.reconstruction]"),
     *[
         (UNIFORM + RIGHT + f"[policy]\n{line}\n", what)
         for line, what in [

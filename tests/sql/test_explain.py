@@ -172,7 +172,7 @@ def test_the_estimator_is_named_with_its_reason(session):
     assert "auto" in explained(session, sql).blocks[0].why
     block = explained(session, sql, estimator="iterative").blocks[0]
     assert block.estimator == "iterative"
-    assert "not negative" in block.why
+    assert "non-negative" in block.why
 
 
 def test_scan_and_steps_are_those_that_run(session):

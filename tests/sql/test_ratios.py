@@ -69,7 +69,7 @@ def test_a_ratio_over_few_rows_is_null_and_says_so(
     assert only(outcome) == (None, NOTHING)
     (said,) = [notice.text for notice in outcome.notices if notice.code == "ratio"]
     assert said.startswith(
-        "1 value of 'x' is NULL: what is divided by cannot be distinguished from zero"
+        "1 value of 'x' is NULL: the denominator cannot be distinguished from zero"
     )
 
 

@@ -122,8 +122,7 @@ def _publish(screen: Screen, made: Path, progress: Progress) -> Manifest:
     screen.say(
         f"epsilon {privacy.epsilon:.2f} for all published values of a {privacy.unit} together:"
         f" whatever someone believed about a person before, the odds change by a factor of at"
-        f" most"
-        f" {math.exp(privacy.epsilon):.0f}.",
+        f" most {math.exp(privacy.epsilon):.0f}.",
         "bold",
     )
     screen.line()
