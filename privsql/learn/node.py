@@ -76,7 +76,7 @@ def text_of(root: Node, target: str, classes: Sequence[Any], level: float) -> st
     >>> leaf = Node((10.0, 90.25), (4.0, 5.5), stop="no split exceeds noise")
     >>> print(text_of(leaf, "ill", ["no", "yes"], 0.95))
     all rows: no 10 ± 4 | yes 90 ± 6 -> yes (no split exceeds noise)
-    ill by reconstructed counts; ±: half of the 95% interval
+    ill from reconstructed counts; ±: half of the 95% interval
     """
     end = f"{target} from reconstructed counts; ±: half of the {100 * level:.4g}% interval"
     return "\n".join([*_lines(root, "all rows", "", "", classes), end])

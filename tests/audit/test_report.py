@@ -190,7 +190,7 @@ def test_command_refuses(clinic, tmp_path):
         ((release, "-o", tmp_path), "is a folder"),
         ((release, "--tables", release, "--force"), "would be overwritten"),
         ((release, "--html", tmp_path / "x", "-o", tmp_path / "x"), "have the same name"),
-        ((release, "--delta", 2), "must lie between 0 and 1"),
+        ((release, "--delta", 2), "must lie strictly between 0 and 1"),
     ):
         done = run(*arguments)
         assert done.exit_code == 1, arguments

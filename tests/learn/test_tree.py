@@ -202,4 +202,4 @@ def test_the_text(plain):
     assert left.startswith("├─ job = b: hurt ")
     assert right.startswith("└─ job <> b: hurt ")
     assert right.endswith("-> well (maximum depth)")
-    assert last == "state by reconstructed counts; ±: half of the 95% interval"
+    assert last == "state from reconstructed counts; ±: half of the 95% interval"
