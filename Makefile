@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)  ## make .venv and install privsql in it
 
-demo: $(STAMP)  ## the whole story on a generated clinic, in a minute
+demo: $(STAMP)  ## the whole workflow on a generated clinic, in a minute
 	@$(BIN)/privsql demo
 
 lint: $(STAMP)  ## ruff, formatting included
@@ -41,7 +41,7 @@ check: $(STAMP)  ## doctests and tests
 	$(PYTEST)
 
 # Three speeds; tests/sizes.py says what each of them runs.
-quick: lint types  ## while typing: under two minutes, without the slow tests
+quick: lint types  ## while editing: under two minutes, without the slow tests
 	PRIVSQL_QUICK=1 $(PYTEST)
 
 test: lint types check  ## everything that must pass, simulations at a small size: under ten minutes
@@ -49,7 +49,7 @@ test: lint types check  ## everything that must pass, simulations at a small siz
 soak: lint types  ## the same with long simulations, fuzzers and every client: an hour
 	PRIVSQL_SOAK=1 $(PYTEST)
 
-mutants: $(STAMP)  ## change the code in 310 places, one at a time: which changes does nothing notice? An hour
+mutants: $(STAMP)  ## mutation tests: 310 changes of the code, one at a time, and which go undetected. An hour
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.mutants --count 310 --seed 14
 
 # One BLAS thread: with more, a busy second core turns milliseconds into seconds.

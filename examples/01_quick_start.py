@@ -1,4 +1,4 @@
-"""Publish a table, ask it in SQL, compare with the truth that only the publisher has.
+"""Publish a table, query it in SQL, and compare with the true values.
 
 Run it with ``python examples/01_quick_start.py``.
 """

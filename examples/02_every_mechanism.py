@@ -1,4 +1,4 @@
-"""One column, published by each mechanism, and the same question asked of each release.
+"""One column, published with each mechanism, and the same query on each release.
 
 Run it with ``python examples/02_every_mechanism.py``.
 """
@@ -63,7 +63,7 @@ def main() -> None:
     truth = pc.sum(hit).as_py()
     question = "SELECT COUNT(*) AS n FROM patients WHERE disease = 'flu' AND town <> 'south'"
     print(f"{question}\ntruth: {truth}\n")
-    print(f"{'mechanism':<22}{'estimate':>10}{'95% interval':>20}   what is promised")
+    print(f"{'mechanism':<22}{'estimate':>10}{'95% interval':>20}   privacy statement")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         pq.write_table(raw, folder / "raw.parquet")

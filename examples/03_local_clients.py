@@ -1,4 +1,4 @@
-"""Clients perturb their own rows, so that nobody ever holds the raw table.
+"""Clients perturb their own rows, so that no one ever holds the raw table.
 
 The publisher writes a spec and makes a first release from a few rows of its own; each clinic
 perturbs its rows by that spec on its own machine and sends the batch; the batches join the
@@ -63,7 +63,7 @@ def main() -> None:
         with privsql.connect(str(release)) as con:
             print(con.sql("SELECT COUNT(*) AS rows FROM visits"))
             print(con.sql("SELECT COUNT(*) AS positive FROM visits WHERE hiv = 'yes'"))
-        print(f"truth, which nobody holds any more: {truth}")
+        print(f"true count, which no one holds any more: {truth}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A release as a database: SQLAlchemy, pandas and the questions of a dashboard.
+"""A release as a database: SQLAlchemy, pandas and the queries of a dashboard.
 
 Over the wire the same works with ``postgresql+psycopg://`` and ``privsql serve``.  Run it with
 ``python examples/04_bi_sqlalchemy_pandas.py``; it needs ``privsql[sqlalchemy]``.
@@ -32,7 +32,7 @@ def main() -> None:
         for column in sa.inspect(engine).get_columns("patients"):
             print(f"  {column['name']:<10}{column['type']!s:<12}{column['comment']}")
 
-        print("\nA question built by SQLAlchemy, read by pandas:")
+        print("\nA query built by SQLAlchemy, read by pandas:")
         patients = sa.Table("patients", sa.MetaData(), autoload_with=engine)
         question = (
             sa.select(patients.c.district, sa.func.count().label("n"))

@@ -1,4 +1,4 @@
-"""Read EXPLAIN RECONSTRUCTION: what a question costs before its answer is seen.
+"""Read EXPLAIN RECONSTRUCTION: the width of an answer before it is computed.
 
 Run it with ``python examples/06_reading_explain.py``.
 """
@@ -21,7 +21,7 @@ TWO = "SELECT COUNT(*) AS n FROM patients WHERE disease = 'copd' AND smoker = 'y
 READING = """
 Reading it: a factor is how published cells follow from original ones; the condition number
 says how much inverting them stretches errors, and it multiplies over conditions. The expected
-width follows from rows and channels alone, so it gives nothing of the answer away. The answers:"""
+width follows from rows and channels alone, so it reveals nothing about the answer. The answers:"""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Choose parameters: from a guarantee, from the precision that analysts need, and look back.
+"""Choose parameters from a guarantee or from the precision that analysts need, and audit.
 
 Run it with ``python examples/07_choosing_parameters.py``.
 """
@@ -36,7 +36,7 @@ def main() -> None:
         advice = privsql.advise(spec, queries={QUERY: 150}, draws=1, seed=3)
         print(advice)
 
-        print("\n--- Looking back: publish as the spec says, and audit the release")
+        print("\n--- Audit: publish as the spec says, and audit the release")
         privsql.publish(None, folder / "clinic.duckdb", spec=spec)
         report = privsql.audit(folder / "clinic.duckdb", raw=str(folder / "clinic.parquet"))
         print(report.summary())

@@ -18,7 +18,7 @@ ROWS = 200_000
 
 
 def raw_table(rng: np.random.Generator) -> pa.Table:
-    """Patients whose disease depends on their age, as in life."""
+    """Patients whose disease depends on their age, as in reality."""
     age = np.clip(rng.gamma(6.0, 8.0, ROWS), 0, 99).astype(int)
     chance_of_flu = 0.05 + 0.25 * (age > 60)
     draw = rng.random(ROWS)

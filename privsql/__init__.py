@@ -79,7 +79,7 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a room, or what a room offers, the first time it is named."""
+    """Load a package, or a name that it offers, on first use."""
     if name in _ROOMS:
         return importlib.import_module(f"privsql.{name}")
     if name in _HOME:

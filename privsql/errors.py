@@ -1,4 +1,4 @@
-"""Every error that a user can cause, as one family.
+"""The errors that a user can cause, as one hierarchy, and helpers for their wording.
 
 The family is PEP 249's, so that programs written against any database connection catch
 what they expect.  Each error says what was asked, why it cannot be, and what to ask
@@ -12,6 +12,7 @@ HINT: choose a retention above 0
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stretch of the text that was asked: ``text[start:stop]``, shown with a caret."""
+    """A position in the statement: ``text[start:stop]``, shown with a caret."""
 
     text: str
     start: int
@@ -67,18 +68,58 @@ def interruptible() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the reader of an answer must know, with a stable code for programs."""
+    """A remark on an answer, with a stable code for programs."""
 
     code: str
     text: str
 
     def __str__(self) -> str:
-        """Print as the project writes it.
+        """Format with its code.
 
         >>> print(Notice("domain", "the values are those of the public domain"))
         NOTICE [domain]: the values are those of the public domain
         """
         return f"NOTICE [{self.code}]: {self.text}"
+
+
+def how_many(count: int, one: str, several: str | None = None) -> str:
+    """A number with its noun, and a verb where one follows, in agreement.
+
+    >>> how_many(1, "row"), how_many(2000, "row"), how_many(1, "value lies", "values lie")
+    ('1 row', '2,000 rows', '1 value lies')
+    """
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def with_article(noun: str) -> str:
+    """A noun after its indefinite article; of nouns in u- those met here begin with a consonant.
+
+    >>> with_article("integer"), with_article("date"), with_article("uniform")
+    ('an integer', 'a date', 'a uniform')
+    """
+    return f"{'an' if noun[:1].lower() in tuple('aeio') else 'a'} {noun}"
+
+
+def wrapped(text: str, width: int | None, hang: str = "  ") -> str:
+    """Lines broken between words at a width, what goes on indented below; None: as they are.
+
+    >>> print(wrapped("HINT: ask for a larger group of people.", 24))
+    HINT: ask for a larger
+      group of people.
+    """
+    if width is None:
+        return text
+    lines = []
+    for line in text.splitlines():
+        lead = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line,
+            max(20, width),
+            subsequent_indent=lead + hang,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
 
 
 class Warning(Exception):  # noqa: N818 - the name is PEP 249's
@@ -98,8 +139,22 @@ class Error(Exception):
         self.place = place
 
     def __str__(self) -> str:
-        """Print in the project's format: code, reason, place in the text, way out."""
-        lines = [f"ERROR {self.sqlstate} [{self.code}]: {self.reason}"]
+        """Format for programs and logs: SQLSTATE, code, reason, place in the text, hint."""
+        return self._shown(f"ERROR {self.sqlstate} [{self.code}]: {self.reason}")
+
+    def for_people(self) -> str:
+        """Format for a terminal: the SQLSTATE after the message.
+
+        >>> print(ChannelError("retention 0 keeps nothing").for_people())
+        ERROR [channel]: retention 0 keeps nothing (SQLSTATE 22023)
+        """
+        first, newline, rest = self.reason.partition("\n")
+        return self._shown(
+            f"ERROR [{self.code}]: {first} (SQLSTATE {self.sqlstate}){newline}{rest}"
+        )
+
+    def _shown(self, head: str) -> str:
+        lines = [head]
         if self.place is not None:
             lines.append(str(self.place))
         if self.hint is not None:
@@ -115,18 +170,18 @@ class InterfaceError(Error):
 
 
 class DatabaseError(Error):
-    """Something went wrong on the side of the release."""
+    """An error of the database or the release."""
 
 
 class DataError(DatabaseError):
-    """A value or a parameter is outside what it may be."""
+    """A value or a parameter is out of range."""
 
     code = "data"
     sqlstate = "22023"
 
 
 class OperationalError(DatabaseError):
-    """The machine did not let us: a file, the memory, a lock, a time limit."""
+    """The system failed: a file, memory, a lock, a time limit."""
 
     code = "operational"
     sqlstate = "58000"
@@ -140,7 +195,7 @@ class IntegrityError(DatabaseError):
 
 
 class InternalError(DatabaseError):
-    """A bug of privsql."""
+    """A bug in privsql."""
 
     code = "internal"
     sqlstate = "XX000"
@@ -154,7 +209,7 @@ class ProgrammingError(DatabaseError):
 
 
 class NotSupportedError(DatabaseError):
-    """The statement means something that cannot be answered from perturbed rows."""
+    """The statement cannot be answered from perturbed rows."""
 
     code = "not-supported"
     sqlstate = "0A000"
@@ -173,7 +228,7 @@ class ChannelError(DataError):
 
 
 class TooLargeError(NotSupportedError):
-    """A domain, a matrix or a set of states is larger than is sensible to build."""
+    """A domain, a matrix or a set of states is too large to build."""
 
     code = "too-large"
     sqlstate = "54000"

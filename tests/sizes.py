@@ -1,6 +1,6 @@
 """How much the tests do: three speeds of one suite.
 
-    make quick    what one runs while typing: without the places named in ``SLOW``
+    make quick    for use while editing: without the places named in ``SLOW``
     make test     everything, simulations and fuzzers at a small seeded size
     make soak     everything at its large size, and what is marked ``soak`` as well
 

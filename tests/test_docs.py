@@ -269,9 +269,9 @@ def functions_page() -> str:
         "# SQL functions",
         "",
         "`udfs.register.register(connection)` makes these known to a DuckDB database. Vectors over",
-        "states are lists; the transition matrix is the list of its factors, one a column, each a",
+        "states are lists; the transition matrix is a list of factors, one per column, each a",
         "square matrix whose rows sum to one. The last column's cell changes fastest.",
-        "NULL in gives NULL out; an end of an interval that cannot be told is NULL.",
+        "NULL in gives NULL out; an end of an interval that is not known is NULL.",
         "",
     ]
     for function in FUNCTIONS:

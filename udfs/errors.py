@@ -1,4 +1,4 @@
-"""The errors that a kernel raises: for a wrong call, and for numbers that no call can use."""
+"""Errors of kernels: wrong calls, and numbers that no call can use."""
 
 
 class KernelError(ValueError):
@@ -10,7 +10,7 @@ class KernelError(ValueError):
 
 
 class InputError(KernelError):
-    """A kernel was called rightly with numbers that it cannot use.
+    """A kernel was given numbers that it cannot use.
 
     A statement can bring them: an expression that is infinite in some row, or columns whose
     published values say nothing of the original ones.

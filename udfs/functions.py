@@ -1,12 +1,12 @@
-"""The kernels as SQL functions on Arrow columns: what each is called, takes and gives.
+"""The kernels as SQL functions on Arrow columns: names, parameters and results.
 
 Vectors over states are ``DOUBLE[]``, the transition matrix is its list of factors,
 ``DOUBLE[][][]``, so that a call reads like the mathematics:
 
     SELECT privsql_invert([60, 40], [[[0.75, 0.25], [0.25, 0.75]]])
 
-A NULL argument gives NULL, as everywhere in SQL; an end of an interval that cannot be told
-is NULL.
+A NULL argument gives NULL, as everywhere in SQL; an end of an interval that is not known is
+NULL.
 """
 
 from __future__ import annotations
@@ -308,14 +308,14 @@ FUNCTIONS: tuple[Function, ...] = (
         f"states BIGINT[], amounts {VECTOR}, size BIGINT",
         VECTOR,
         _dense,
-        "a vector over so many states, counted from zero, from the few that hold something",
+        "dense vector over `size` states, numbered from zero, from its non-zero entries",
     ),
     _function(
         "inverse",
         f"function {VECTOR}, factors {FACTORS}",
         VECTOR,
         _vectors(invert.invert_function, "function", gives=VECTOR),
-        "what to add up over published states instead of a function of original ones",
+        "function of published states whose sum estimates that of a function of original ones",
     ),
     _function(
         "estimate",
@@ -343,21 +343,21 @@ FUNCTIONS: tuple[Function, ...] = (
         f"squares {VECTOR}, fourths {VECTOR}, function {VECTOR}, factors {FACTORS}",
         NUMBER,
         _vectors(variance.effective_rows, "squares", "fourths", "function"),
-        "how many equally heavy rows the estimate is worth",
+        "effective number of equally weighted rows behind the estimate",
     ),
     _function(
         "weights",
         f"squares {VECTOR}, fourths {VECTOR}, function {VECTOR}, factors {FACTORS}",
         "STRUCT(second DOUBLE, fourth DOUBLE)",
         _weights,
-        "sums over independent parts of an answer, worth `sum(second)^2 / sum(fourth)` rows",
+        "summed over independent parts of an answer: `sum(second)^2 / sum(fourth)` effective rows",
     ),
     _function(
         "likelihood",
         f"counts {VECTOR}, factors {FACTORS}",
         LIKELIHOOD,
         _maximum_likelihood,
-        "original states that are most likely and not negative, with their certificate",
+        "most likely non-negative original states, with their certificate",
     ),
     _function(
         "em",
@@ -371,7 +371,7 @@ FUNCTIONS: tuple[Function, ...] = (
         f"level {NUMBER}, cells BIGINT",
         NUMBER,
         _critical,
-        "critical value z of intervals for so many cells together",
+        "critical value z of simultaneous intervals for this many cells",
     ),
     _function(
         "score_interval",
@@ -410,8 +410,8 @@ FUNCTIONS: tuple[Function, ...] = (
         f" size BIGINT, factors {FACTORS}",
         TALLY,
         _tally,
-        "what a quantile needs of one part of the rows, at each of so many positions in an"
-        " ordered column, counted from zero (-1: a state that is not counted)",
+        "contribution of one part of the rows to a quantile, at each of `size` positions in an"
+        " ordered column, numbered from zero (-1: a state that is not counted)",
     ),
     _function(
         "quantile",
@@ -426,7 +426,7 @@ FUNCTIONS: tuple[Function, ...] = (
         ", ".join(f"{name} {NUMBER}" for name in ("estimate", "low", "high", "floor", "ceiling")),
         "STRUCT(low DOUBLE, high DOUBLE)",
         _constrain,
-        "interval of a constrained estimate: cut to the possible range, never without the"
-        " estimate and never of no width",
+        "interval of a constrained estimate: clipped to the possible range, containing the"
+        " estimate, of positive width",
     ),
 )

@@ -1,4 +1,4 @@
-"""Intervals for reconstructed answers, each with the rule that says when it can be trusted.
+"""Intervals for reconstructed answers, each with a rule for its reliability.
 
 Which interval goes with which answer is fixed in section 3 of the mathematics:
 
@@ -42,7 +42,7 @@ AWAY = 2**0.5
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Ends of intervals, and whether each may be called by its level; shape ``(...)``."""
+    """Ends of intervals, and whether each is reliable at its level; shape ``(...)``."""
 
     low: Array
     high: Array
@@ -106,7 +106,7 @@ def score_interval(hits: ArrayLike, rows: ArrayLike, kron: Kron, z: Critical) ->
         a, c, y = 1 - a, 1 - c, n - y
     slope, inner, outer = a - c, a * (1 - a), c * (1 - c)
     if slope == 0:
-        raise KernelError("the two states cannot be told apart: the channel is singular")
+        raise KernelError("the two states cannot be distinguished: the channel is singular")
     # Nothing random (retention 1) needs no correction: the count is the truth.
     correction = 0.5 if inner or outer else 0.0
     low = _score_end(y - correction - c * n, n, slope, inner, outer, -z)

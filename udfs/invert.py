@@ -1,4 +1,4 @@
-"""Inversion: unbiased answers from published states, without building the big matrix.
+"""Inversion: unbiased answers from published states, without building the full matrix.
 
 Let ``y[j]`` be the number of published rows in state j (or the sum of a public column, or
 of weights, over them) and ``A`` the transition matrix between states.  Rows are perturbed

@@ -1,4 +1,4 @@
-"""A Kronecker product of small matrices that is never built unless that is cheaper.
+"""A Kronecker product of small matrices, built only where that is cheaper.
 
 A query that looks at k sensitive columns sees one state a combination of cells:
 ``S = m_1 * ... * m_k`` of them, flattened so that the last column's cell changes
@@ -148,7 +148,7 @@ class Kron:
 
 
 def transition(factors: Iterable[ArrayLike]) -> Kron:
-    """Transition matrix between states, one factor a column.
+    """Transition matrix between states, one factor per column.
 
     Each factor must be row-stochastic, ``A_r[i, j] = P(published j | original i)``,
     and invertible; anything else is refused here, before a number comes out of it.  Entries that
@@ -159,7 +159,7 @@ def transition(factors: Iterable[ArrayLike]) -> Kron:
     >>> transition([[[0.5, 0.5], [0.5, 0.5]]])
     Traceback (most recent call last):
         ...
-    udfs.errors.InputError: factor 1 is singular: published values say nothing of original ones
+    udfs.errors.InputError: factor 1 is singular: published values carry no information
     """
     kron = factors if isinstance(factors, Kron) else Kron(factors)
     outside = any((factor < 0).any() or (factor > 1).any() for factor in kron.factors)
@@ -170,7 +170,7 @@ def transition(factors: Iterable[ArrayLike]) -> Kron:
             raise KernelError(f"factor {position} has a row that does not sum to one")
         if not Kron([factor]).condition < HOPELESS_CONDITION:
             raise InputError(
-                f"factor {position} is singular: published values say nothing of original ones"
+                f"factor {position} is singular: published values carry no information"
             )
     return Kron(np.clip(factor, 0.0, 1.0) for factor in kron.factors) if outside else kron
 
@@ -180,7 +180,7 @@ def retention_factor(retention: float, masses: ArrayLike) -> Array:
 
         A[i, j] = retention * (i == j) + (1 - retention) * masses[j]
 
-    ``masses[j]`` is the replacing distribution's mass of cell j.  (OLAP 4.1)
+    ``masses[j]`` is the replacement distribution's mass of cell j.  (OLAP 4.1)
 
     >>> retention_factor(0.5, [0.6, 0.4])
     array([[0.8, 0.2],
@@ -188,7 +188,7 @@ def retention_factor(retention: float, masses: ArrayLike) -> Array:
     """
     replacing = numbers(masses, "masses")
     if not 0 < retention <= 1:
-        raise KernelError("retention must lie above 0 and at most at 1")
+        raise KernelError("retention must be above 0 and at most 1")
     if replacing.ndim != 1 or not (replacing.min(initial=0) >= 0 and replacing.size):
         raise KernelError("masses must be a list of probabilities")
     if not abs(replacing.sum() - 1) <= ROW_SUM_TOLERANCE:

@@ -1,4 +1,4 @@
-"""Arrow list columns, as DuckDB hands them to a UDF, to arrays that kernels take and back.
+"""Conversion between Arrow list columns of a DuckDB UDF and arrays.
 
 A column of state counts is a list a row; the factors of the transition matrix are a list
 of matrices a row, nearly always the same in every row because the query wrote them as a

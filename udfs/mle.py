@@ -1,4 +1,4 @@
-"""Original counts by constrained maximum likelihood: never negative, always certified.
+"""Constrained maximum likelihood: non-negative original counts, with a certificate.
 
 ``maximum_likelihood`` answers the problem of ``udfs.simplex`` (OLAP 4.2.2 asks it, and
 approaches it by EM) and picks, group by group, the cheapest exact way:
@@ -72,9 +72,9 @@ def fill_retention(counts: ArrayLike, retention: float, replacing: ArrayLike) ->
     """
     weights = np.asarray(replacing, dtype=np.float64)
     if weights.ndim != 1 or not weights.size:
-        raise KernelError("a replacing distribution is a vector of probabilities")
+        raise KernelError("a replacement distribution is a vector of probabilities")
     if not (weights.min() >= 0 and abs(weights.sum() - 1) <= ROW_SUM_TOLERANCE):
-        raise KernelError("a replacing distribution must be non-negative and sum to one")
+        raise KernelError("a replacement distribution must be non-negative and sum to one")
     if not 0 < retention <= 1:
         raise KernelError(f"retention must lie in (0, 1]; it is {retention:g}")
     observed = checked_counts(counts, Kron([np.eye(len(weights))]))

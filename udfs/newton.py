@@ -1,4 +1,4 @@
-"""A primal-dual interior point method for shares that cannot be negative.
+"""A primal-dual interior point method for non-negative shares.
 
 With shares (``sum y = sum x = 1``) the problem of ``udfs.simplex`` has the same answer as
 

@@ -202,7 +202,7 @@ def _check_share(q: float) -> None:
 
 
 def _merged(kron: Kron, place: NDArray[np.intp]) -> tuple[Kron, NDArray[np.intp], list[Array]]:
-    """The channel between states that positions tell apart, and which states go together.
+    """The channel between states that positions distinguish, and the merged states.
 
     Other aggregates cut columns finer, which must not matter here.  Cells go together where
     their positions are the same and the channel lets them (lumpable).

@@ -1,4 +1,4 @@
-"""Counts over states that cannot be negative: the problem, its checks and its certificate.
+"""Non-negative counts over states: the problem, its checks and its certificate.
 
 Published state counts ``y`` (shape ``(..., S)``, non-negative, not all whole: weighted
 counts and sums of a non-negative measure are allowed) came out of original counts ``x``
@@ -41,7 +41,7 @@ PIN = 1e60
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """Original counts by likelihood, with what is needed to trust them.
+    """Original counts by maximum likelihood, with their certificate.
 
     ``estimate``   (..., S)  non-negative, sums to the observed total of its group
     ``gap``        (...)     certificate: at most this many nats a row are missing
@@ -92,13 +92,13 @@ def checked_channel(kron: Kron) -> None:
     """
     for position, factor in enumerate(kron.factors, start=1):
         if factor.min() < 0:
-            raise KernelError(f"factor {position} has a negative entry: it is no channel")
+            raise KernelError(f"factor {position} has a negative entry: it is not a channel")
         if np.abs(factor.sum(axis=1) - 1).max() > 1e-9:
             raise KernelError(f"factor {position} has a row that does not sum to one")
 
 
 def certificate(counts: ArrayLike, estimate: ArrayLike, kron: Kron) -> Array:
-    """Upper bound on the nats a row that ``estimate`` is below the maximum, shape ``(...)``.
+    """Upper bound on the nats per row that ``estimate`` is below the maximum, shape ``(...)``.
 
         gap = max_i sum_q A_iq y_q / (x A)_q  -  1,      L(x*) - L(x) <= n * gap
 

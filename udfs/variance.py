@@ -1,4 +1,4 @@
-"""How far an inverted answer may be off, estimated without bias from what was published.
+"""Unbiased variance of an inverted answer, estimated from published data.
 
 Given the original table, published rows are independent.  Let aggregate a add up
 ``v_a * phi_a(state)`` over rows, ``v_a`` public and ``phi_a`` a function on states, and let
@@ -89,7 +89,7 @@ def _merged(inverted: Array, kron: Kron) -> list[Array]:
 
 
 def classes_of(tensor: Array, axis: int) -> Array:
-    """Which cells of an axis cannot be told apart by a function; shape ``(cells, classes)``.
+    """Which cells of an axis a function does not distinguish; shape ``(cells, classes)``.
 
     >>> classes_of(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]), 0)
     array([[1., 0.],
@@ -186,7 +186,7 @@ def weights_of_states(
 def effective_rows(
     squares: ArrayLike, fourths: ArrayLike, function: ArrayLike, kron: Kron
 ) -> Array:
-    """How many equally heavy rows an answer is worth; a Wald interval needs about 20.
+    """Effective number of equally weighted rows; a Wald interval needs about 20.
 
         n_eff = second^2 / fourth                                    (see ``weights``)
 
@@ -197,7 +197,7 @@ def effective_rows(
     share that the channel sends there from anywhere (``published_floor``): otherwise, if
     the few rows that would weigh most happen to be missing, the rest look even.  At p = .2
     with two predicates of mass .01 on 300 rows, none of which satisfy both, the plain ratio
-    passes in over half of the releases and under 5% of their intervals hold the truth; this
+    passes in over half of the releases and under 5% of their intervals contain the truth; this
     rule passes none (both are tested).  No rows at all give 0; a constant g, whose answer is
     known, gives infinity.
     """

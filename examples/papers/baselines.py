@@ -1,4 +1,4 @@
-"""Other people's methods, to be compared with in experiments; never used for a release.
+"""Competing methods from the papers, for experiments; never used for a release.
 
 They return plain arrays and numbers, no channel and no manifest.
 
@@ -79,7 +79,7 @@ def anatomy_count(tables: Buckets, selected: Mask, values: ArrayLike) -> float:
 
 
 def dbr(codes: Integers, rng: np.random.Generator) -> Integers:
-    """Draw every value anew from the column's distribution; what it went with is lost.
+    """Draw every value anew from the column's distribution; correlations are lost.
 
     The answer of ``n_P rows_S/n`` is then all that a public condition can tell.
 

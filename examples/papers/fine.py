@@ -37,7 +37,7 @@ def shapes(study: Study, cases: list[Case]) -> None:
             f"Largest to smallest share. {told}.",
             1,
             "reproduced with a correction",
-            "Zipf is as described. CADR was not to be had: VAERS, its substitute, is more skewed"
+            "Zipf is as described. CADR was not available: VAERS, its substitute, is more skewed"
             " than Zipf, so a generated flatter column (Zipf, delta = 0.7) stands beside it.",
             "; ".join(case.label for case in cases),
         ),

@@ -30,7 +30,7 @@ CENSUS = ("age", "gender", "education", "marital", "race"), "occupation"
 SHOWN: tuple[Way, ...] = ("UP", "SPS", "grid")
 LABELS: dict[Way, str] = {"UP": "UP", "SPS": "SPS (paper)", "grid": "SPS (sound)"}
 PARTS = (0.2, 0.4, 0.6, 0.8, 1.0)  # of the census; the paper has 100K to 500K
-SUBSTITUTE = "CENSUS 500K was not to be had; this substitute has 46 occupations and fewer rows."
+SUBSTITUTE = "CENSUS 500K was not available; this substitute has 46 occupations and fewer rows."
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def figure_8(study: Study, people: Case, sweep: Sweep, sql: Asked) -> None:
             f"from the first band to the last: {ends(ways)}. "
             f"{len(sql.errors)} releases by privsql.publish, asked {sql.queries} of these queries "
             f"in SQL: {percent(sql.errors)}, {100 * sql.covered.mean():.0f}% of the "
-            f"95% intervals hold the truth, and the kernel of this sweep gives the same answers "
+            f"95% intervals contain the truth, and the kernel of this sweep gives the same answers "
             f"to {max(sql.apart, 1e-9):.0e} rows.",
             study.runs,
             "reproduced with a correction",

@@ -1,1 +1,1 @@
-"""From a scan's small result to an answer: estimates, their errors, and what people hold."""
+"""Answers: from the result of a scan to estimates with errors, tables and plots."""

@@ -1,4 +1,4 @@
-"""One cell of an answer as text: a value and how far off it may be.
+"""One cell of an answer as text: a value and its error.
 
     1402 ± 348        value, and half of its interval
     3 [-1, 19]        value and interval, where ± would put the ends in the wrong place
@@ -49,16 +49,16 @@ def exact(value: Any) -> Cell:
 
 
 def estimate(value: Any, low: float | None, high: float | None, reliable: bool | None) -> Cell:
-    """An estimate with its interval.
+    """An estimate with its interval; thousands are grouped.
 
     >>> print(estimate(1402.31, 1054.2, 1750.4, True))
-    1402 ± 348
+    1,402 ± 348
     >>> print(estimate(0.31234, 0.30111, 0.32357, True))
     0.312 ± 0.011
     >>> print(estimate(3.2, -1.0, 19.0, False))
     3 [-1, 19] ?
     >>> print(estimate(1402.31, None, None, None))
-    1402.31 ± ?
+    1,402.31 ± ?
     >>> print(estimate(None, None, None, None))
     NULL
     """
@@ -85,7 +85,7 @@ def estimate(value: Any, low: float | None, high: float | None, reliable: bool |
 
 
 def printable(text: str) -> str:
-    r"""Text that stays on its line and cannot steer a terminal.
+    r"""Text with control characters escaped: it stays on its line and cannot control a terminal.
 
     Names and values come from a file that somebody else wrote.
 
@@ -107,17 +107,17 @@ def _places(half: float) -> int | None:
 def _fixed(value: float, places: int | None) -> str:
     if places is None or places > 12 or abs(value) >= 1e15:
         return _number(value)
-    text = f"{value:.{places}f}"
-    return text.removeprefix("-") if float(text) == 0 else text  # no "-0"
+    text = f"{value:,.{places}f}"
+    return text.removeprefix("-") if not text.strip("-0.") else text  # no "-0"
 
 
 def _number(value: float) -> str:
     """An estimate without error: whole ones in full, others with at least six digits.
 
     >>> [_number(x) for x in (1e6, 1402.31, 1e20, 0.000012345, -0.0)]
-    ['1000000', '1402.31', '1e+20', '1.2345e-05', '0']
+    ['1,000,000', '1,402.31', '1e+20', '1.2345e-05', '0']
     """
     if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
-        return str(int(value))
+        return f"{int(value):,}"
     whole = len(str(int(abs(value)))) if math.isfinite(value) and abs(value) < 1e15 else 0
-    return f"{value:.{max(6, whole + 2)}g}"
+    return f"{value:,.{max(6, whole + 2)}g}"

@@ -58,7 +58,7 @@ def bars(outcome: Outcome, i: int) -> list[pa.ChunkedArray[Any]]:
 
 
 def table(outcome: Outcome) -> pa.Table:
-    """All that a program sees as one Arrow table, with names that tell the columns apart."""
+    """All columns as one Arrow table, with unique names."""
     names = unique(column.name for column in columns(outcome))
     return pa.table(arrays(outcome), names=names)
 

@@ -1,4 +1,4 @@
-"""Error bars of an answer without the digits that nobody needs (see ``sql.rounding``).
+"""Rounding of error bars to the digits that matter (see ``sql.rounding``).
 
 Arithmetic around estimates makes errors anew, out of covariances; so bars are rounded once more
 where they are shown.

@@ -1,4 +1,4 @@
-"""Packages that are only needed for some ways of looking at an answer.
+"""Optional packages, needed only for some output formats of an answer.
 
 They are loaded when they are asked for, so that a server or a script that never plots
 does not need them; when one is missing, the error says which extra brings it.

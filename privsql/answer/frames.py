@@ -1,4 +1,4 @@
-"""An answer as pandas data frames: as it was asked for, and one row for each estimate."""
+"""An answer as pandas data frames: its rows, or one row per estimate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def frame(outcome: Outcome) -> pd.DataFrame:
 
 
 def estimates(outcome: Outcome) -> pd.DataFrame:
-    """Row, column, estimate, its bars, and the columns that tell rows apart."""
+    """One row per estimate: row, column, estimate, its bars, and the exact columns of its row."""
     rows = pa.array(range(outcome.table.num_rows), pa.int64())
     keys = [i for i, column in enumerate(outcome.columns) if not column.estimate]
     names = ["row", "column", "estimate", *BARS, *(outcome.columns[i].name for i in keys)]

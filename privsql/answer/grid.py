@@ -1,4 +1,4 @@
-"""What is shown of an answer: cells in rows, cut to what a reader can take in, and a footer.
+"""The part of an answer that is shown: rows of cells, shortened, and a footer.
 
 Text and HTML show the same grid; this module decides what is in it, and says so where
 something was left out.
@@ -14,6 +14,7 @@ from privsql.answer.cells import Cell, estimate, exact, printable
 from privsql.answer.columns import bars
 from privsql.answer.outcome import Outcome
 from privsql.answer.values import values
+from privsql.errors import how_many
 
 ROWS = 40  # shown of a longer answer: its beginning and its end
 
@@ -67,7 +68,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 def _footer(outcome: Outcome, shown: list[list[Cell]], kept: int) -> list[str]:
     rows = outcome.table.num_rows
-    size = f"{rows:,} row{'' if rows == 1 else 's'}"
+    size = how_many(rows, "row")
     if kept < rows:
         size += f", {kept} shown"
     cells = [cell for column in shown for cell in column]
@@ -80,13 +81,13 @@ def _footer(outcome: Outcome, shown: list[list[Cell]], kept: int) -> list[str]:
         if "±" in signs:
             lines.append(f"±: half of the {level} interval")
         if "[" in signs:
-            lines.append(f"[low, high]: the {level} interval, where the value is not in its middle")
-        if any(cell.error == "± ?" for cell in cells):
-            lines.append("± ?: no error is to be had for this value")
-        if any(cell.unreliable for cell in cells):
             lines.append(
-                f"? at the end: unreliable, too little stands behind it for an interval of {level}"
+                f"[low, high]: the {level} interval, where it is not symmetric about the value"
             )
+        if any(cell.error == "± ?" for cell in cells):
+            lines.append("± ?: no standard error is available for this value")
+        if any(cell.unreliable for cell in cells):
+            lines.append(f"? at the end: unreliable, too few rows for an interval at {level}")
     else:
         lines.append(f"{size}; exact" if outcome.kind == "rows" else size)
     return lines + notices(outcome)

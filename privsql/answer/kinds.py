@@ -1,4 +1,4 @@
-"""The types of PEP 249: what ``description`` says of a column, and how to make a value."""
+"""The types of PEP 249: type codes of ``description``, and constructors of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the figures of an answer themselves give reason to say."""
+"""Notices that follow from the figures of an answer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsql.answer.outcome import Outcome
-from privsql.errors import Notice
+from privsql.errors import Notice, how_many
 
 
 class Origin(Protocol):
-    """What is known about how a column was made."""
+    """How a column was computed."""
 
     @property
     def why(self) -> str:
-        """Why it has no error bars at all; that has been said already."""
+        """Why it has no error bars at all; another notice states it."""
 
     @property
     def ratio(self) -> bool:
@@ -32,7 +32,7 @@ class Origin(Protocol):
 def bar_notices(
     columns: Iterable[tuple[str, pa.ChunkedArray[Any], pa.Table, Origin]],
 ) -> list[Notice]:
-    """Why estimates came to nothing, or have no error bar or no end of it: once for each reason.
+    """Notices about estimates that are NULL or lack an error bar or an end of it, one per reason.
 
     A column is its name, its values, its error bars and where it comes from.
     """
@@ -66,26 +66,26 @@ REASONS = {
         "ratio",
         "is NULL",
         "are NULL",
-        "what is divided by cannot be told from zero, or rests on too few rows; ask for larger"
-        " groups, or for both parts of the ratio on their own",
+        "the denominator cannot be distinguished from zero, or rests on too few rows; ask for"
+        " larger groups, or for the numerator and the denominator separately",
     ),
     "spread": (
         "spread",
         "is NULL",
         "are NULL",
-        "the estimate came out below zero, as it can over few rows; ask for larger groups",
+        "the estimate is negative, which can happen with few rows; ask for larger groups",
     ),
     "variance": (
         "no-error",
         "has no error bar",
         "have no error bar",
-        "the estimated variance is not above zero, as it can be over few rows",
+        "the estimated variance is not positive, which can happen with few rows",
     ),
     "far": (
         "no-end",
-        "has no end of its interval",
-        "have no end of their interval",
-        "the denominator is so close to zero that the ratio may be anything on that side",
+        "has an unbounded interval",
+        "have unbounded intervals",
+        "the denominator is so close to zero that the ratio is unbounded on that side",
     ),
 }
 
@@ -94,11 +94,11 @@ def _said(code: str, counts: Mapping[str, int]) -> str:
     _, one, more, why = REASONS[code]
     many = sum(counts.values())
     names = ", ".join(map(repr, counts))
-    return f"{many} value{'' if many == 1 else 's'} of {names} {one if many == 1 else more}: {why}"
+    return f"{how_many(many, 'value')} of {names} {one if many == 1 else more}: {why}"
 
 
 def _infinite(values: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-    """Which values are no finite numbers, NULL among them; others have a notice of their own."""
+    """Which values are not finite, NULL included; other values have their own notice."""
     if not pa.types.is_floating(values.type):
         return np.zeros(len(values), dtype=bool)
     return ~np.isfinite(np.asarray(values.to_numpy(), dtype=np.float64))
@@ -113,12 +113,11 @@ def notices_of(outcome: Outcome, counts: Sequence[int]) -> list[Notice]:
     found = []
     doubtful = sum(_false(bars.column("reliable")) for bars in outcome.bars.values())
     if doubtful:
-        one = doubtful == 1
         found.append(
             Notice(
                 "unreliable",
-                f"{doubtful} estimate{'' if one else 's'} rest{'s' if one else ''} on too few"
-                f" rows for the interval to be called {outcome.level:.4g}",
+                f"{how_many(doubtful, 'estimate rests', 'estimates rest')} on too few rows for an"
+                f" interval at {outcome.level:.4g}",
             )
         )
     wild = sum(_wild(outcome.table.column(i)) for i in outcome.bars)
@@ -126,7 +125,7 @@ def notices_of(outcome: Outcome, counts: Sequence[int]) -> list[Notice]:
         found.append(
             Notice(
                 "not-finite",
-                f"{wild} estimate{'s are' if wild > 1 else ' is'} infinite or no number: the"
+                f"{how_many(wild, 'estimate is', 'estimates are')} infinite or not a number: the"
                 " arithmetic around aggregates divides by zero or leaves a function's range",
             )
         )
@@ -135,13 +134,15 @@ def notices_of(outcome: Outcome, counts: Sequence[int]) -> list[Notice]:
         found.append(
             Notice(
                 "out-of-range",
-                f"{below} estimated count{'s are' if below > 1 else ' is'} below zero, as unbiased"
-                " ones can be; SET privsql.estimator = 'iterative' keeps them possible",
+                f"{how_many(below, 'estimated count is', 'estimated counts are')} below zero, which"
+                " an"
+                " unbiased estimate can be; SET privsql.estimator = 'iterative' keeps them"
+                " non-negative",
             )
         )
     if outcome.estimator == "iterative":
         found.append(
-            Notice("iterative", "iterative estimates are biased inwards: do not add up their cells")
+            Notice("iterative", "iterative estimates are biased: do not add up their cells")
         )
     return found
 
@@ -151,7 +152,7 @@ def _false(column: pa.ChunkedArray[Any]) -> int:
 
 
 def _wild(column: pa.ChunkedArray[Any]) -> int:
-    """How many values are infinite or no number; NULL is none of them."""
+    """How many values are infinite or not a number, NULL not counted."""
     if not pa.types.is_floating(column.type):
         return 0
     values = np.asarray(column.drop_null().to_numpy(), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What one statement came to: rows, their error bars, and what has to be said about them.
+"""The outcome of one statement: rows, error bars and notices.
 
 The session makes it; connections, answers that print themselves and servers read it.
 """

@@ -1,4 +1,4 @@
-"""Columns of a table as lines of one width, errors under each other."""
+"""Columns of a table padded to one width, with aligned errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars with whiskers: an answer's estimates and the intervals they lie in."""
+"""Bar charts of estimates with their intervals."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _drawn(outcome: Outcome) -> list[int]:
     found = [i for i in numbers if outcome.columns[i].estimate] or numbers
     if not found:
         raise ProgrammingError(
-            "plot() draws numbers, and this answer has none",
+            "this answer has no numeric column to plot",
             hint="select an aggregate such as COUNT(*)",
         )
     return found

@@ -1,4 +1,4 @@
-"""What ``con.sql(...)`` returns: an answer that prints itself with its error bars.
+"""The return value of ``con.sql(...)``: an answer that prints itself with its error bars.
 
 An :class:`Answer` is complete when it is made; nothing it does runs the query again.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """The rows of an answer, what is known about their error, and ways to hold them.
+    """The rows of an answer and their errors, convertible to tables, data frames and plots.
 
     >>> import pyarrow as pa
     >>> from privsql.answer.outcome import ResultColumn
@@ -38,9 +38,9 @@ class Answer:
     ... )
     >>> print(Answer(outcome))
      illness | n
-    ---------+------------
-     flu     | 1402 ± 348
-     none    | 8598 ± 348
+    ---------+-------------
+     flu     | 1,402 ± 348
+     none    | 8,598 ± 348
     2 rows; estimates by inversion, errors at 95%
     ±: half of the 95% interval
     """
@@ -70,8 +70,8 @@ class Answer:
             return explanation(self.outcome)
         if self._explain is None:
             raise NotSupportedError(
-                "this answer does not know the statement that it answers",
-                hint="ask con.explain(sql)",
+                "this answer was made without its statement",
+                hint="call con.explain(sql)",
             )
         return self._explain()
 

@@ -1,4 +1,4 @@
-"""An answer as plain text: it must read well in a terminal, a log and a mail.
+"""An answer as plain text, for a terminal, a log or a mail.
 
 No colour, and nothing but ``±`` beyond ASCII of our own, so that every terminal can show
 it.  Widths are counted in terminal cells: a Chinese letter takes two.
@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from privsql.answer.grid import ROWS, Grid, grid, notices
 from privsql.answer.outcome import Outcome
 from privsql.answer.padding import DOTS, pad, padded
+from privsql.errors import wrapped
 
 WHOLE = "columns and df() have them all"
 
@@ -20,7 +21,7 @@ WHOLE = "columns and df() have them all"
 def text(
     outcome: Outcome, max_rows: int = ROWS, max_width: int | None = None, whole: str = WHOLE
 ) -> str:
-    """The answer as a table with error bars, then what has to be said about it.
+    """The answer as a table with error bars, followed by its notices.
 
     ``whole`` says where the columns are that did not fit.
     """
@@ -32,7 +33,7 @@ def text(
         max_width = shutil.get_terminal_size((120, 24)).columns
     found = grid(outcome, max_rows)
     lines, left_out = _table(found, max_width)
-    footer = list(found.footer)
+    footer = [wrapped(line, max_width) for line in found.footer]
     if left_out:
         some = f"{len(found.names)} columns, {len(found.names) - left_out} shown"
         footer.insert(0, f"{some}; {whole}")

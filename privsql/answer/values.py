@@ -1,4 +1,4 @@
-"""Rows of Python objects, as DuckDB's own driver would hand them out.
+"""Rows of Python objects, with the types that DuckDB's own driver returns.
 
 Arrow knows fewer types than DuckDB: a HUGEINT travels as a decimal, a UUID as text, a MAP
 as pairs.  The type that the session names says what they were.
@@ -19,7 +19,7 @@ from privsql.answer.outcome import ResultColumn
 def rows(
     columns: Sequence[ResultColumn], arrays: Sequence[pa.ChunkedArray[Any]]
 ) -> list[tuple[Any, ...]]:
-    """One tuple a row.
+    """One tuple per row.
 
     >>> big = pa.chunked_array([pa.array([7], pa.decimal128(38, 0))])
     >>> rows([ResultColumn("s", "HUGEINT")], [big])

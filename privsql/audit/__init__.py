@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """A package that can be called, because room and verb have one name."""
+    """A callable package, because package and verb share a name."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         from privsql.audit.job import audit

@@ -1,4 +1,4 @@
-"""From a wanted guarantee to the parameters that give it: formulas, no data.
+"""Parameters for a given guarantee: formulas, no data.
 
     epsilon            p = (e^epsilon - 1) q / (1 + (e^epsilon - 1) q)     q: rarest replacement
     rho1, rho2         the same with e^epsilon = rho2(1-rho1) / (rho1(1-rho2))
@@ -28,7 +28,7 @@ LARGEST_GROUP = 1000
 
 
 class AdviseError(DataError):
-    """What is wanted contradicts itself, or nothing can give it."""
+    """The goal contradicts itself, or cannot be reached."""
 
     code = "advise"
 
@@ -92,7 +92,7 @@ def split_epsilon(
     wanted = checked_number(total, "epsilon")
     if not 0 < wanted <= 30:
         raise AdviseError(
-            "epsilon must lie above 0 and be at most 30", hint="beyond that nothing is hidden"
+            "epsilon must be above 0 and at most 30", hint="a larger epsilon protects nothing"
         )
     if not columns:
         raise AdviseError("there is no column to advise on", hint="give --values, or a spec")
@@ -107,8 +107,8 @@ def split_epsilon(
         retention = rounded_down(share)
         if retention <= 0:
             raise AdviseError(
-                f"no retention of {name} keeps to this epsilon: one of its values is never drawn",
-                hint="give every value a replacing probability above 0",
+                f"no retention of {name} satisfies this epsilon: one of its values is never drawn",
+                hint="give every value a replacement probability above 0",
             )
         parts.append(Part(name, rarest, retention, epsilon_of(retention, rarest)))
     return tuple(parts)
@@ -138,7 +138,7 @@ def retention_for_s(s: float, rho1: float, rho2: float, columns: int = 1) -> flo
     ratio = checked_number(s, "s")
     gamma_of_rho(rho1, rho2)  # checks both
     if ratio <= 0:
-        raise AdviseError("s must be above 0", hint="it bounds p_S/m_S, and 1 is no knowledge")
+        raise AdviseError("s must be above 0", hint="it bounds p_S/m_S; 1 means no prior knowledge")
     most = rho2 * (1 - rho1) / (1 - rho2)
     prior = min(ratio, rho1)
     found = _root(lambda p: p * ratio + (1 - p) * prior - most * (1 - p) ** columns)
@@ -170,19 +170,19 @@ def checked_lambda(relative_error: float, chance: float) -> tuple[float, float]:
     """Lambda and delta, or a refusal."""
     error, delta = checked_number(relative_error, "lambda"), checked_number(chance, "delta")
     if not 0 < error < 1 or not 0 < delta < 1:
-        raise AdviseError("lambda and delta must lie between 0 and 1, both excluded")
+        raise AdviseError("lambda and delta must lie strictly between 0 and 1")
     return error, delta
 
 
 def checked_whole(value: object, name: str, least: int, most: int) -> int:
-    """A whole number between two others, or a refusal (True is none)."""
+    """A whole number between two others, or a refusal (True is refused)."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise AdviseError(f"{name} must be a whole number from {least} to {most}")
     return value
 
 
 def smallest_group(wanted: float, error: float, alpha: int) -> int:
-    """Smallest decoy group c whose T_P is at least what is wanted.
+    """Smallest decoy group c whose T_P is at least the given one.
 
     T_P grows with c towards that of a Poisson sum, so beyond that limit nothing helps.
 
@@ -193,7 +193,7 @@ def smallest_group(wanted: float, error: float, alpha: int) -> int:
     """
     chance, off = checked_number(wanted, "T_P"), checked_number(error, "e")
     if not 0 < chance < 1 or not 0 < off < 1:
-        raise AdviseError("T_P and e must lie between 0 and 1, both excluded")
+        raise AdviseError("T_P and e must lie strictly between 0 and 1")
     checked_whole(alpha, "alpha, the largest small sum,", 1, 10_000)
     most = small_sum_privacy(LARGEST_GROUP, off, alpha)
     if most < chance:

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - all names in these statements are quoted, or ours
-"""How often each sensitive value comes in each personal group: of the raw table or the published.
+"""Frequencies of sensitive values per personal group, in the raw or the published table.
 
     raw rows        ── counted by public tuple and value ── group of the tuple ── Cells
     published rows  ── counted by group and value ───────────────────────────── Cells
@@ -113,7 +113,7 @@ def raw_cells(con: duckdb.DuckDBPyConnection, manifest: Manifest, column: Sensit
     if strangers:
         raise DataError(
             "the raw source does not match the release: it has combinations of"
-            f" {', '.join(manifest.groups.columns)} that the release has not",
+            f" {', '.join(manifest.groups.columns)} that the release does not have",
             hint="name the source that this release was made from",
         )
     return _cells(found, column.name, column.domain, manifest.groups.count)

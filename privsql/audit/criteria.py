@@ -1,4 +1,4 @@
-"""What one channel lets an attacker believe: amplification, breaches and their limits.
+"""Limits on what an attacker can infer through one channel: amplification and breaches.
 
     prior  --- one published value of a channel with amplification gamma --->  posterior
 
@@ -31,7 +31,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Posterior:
-    """Between what a prior stays, whatever is published."""
+    """Bounds of a posterior, whatever is published."""
 
     low: float
     high: float
@@ -212,7 +212,7 @@ def reconstructible_rows(error: float, delta: float, retention: float) -> float:
     """
     p = _retention(retention)
     if not 0 < error < 1 or not 0 < delta < 1:
-        raise ChannelError("the error and delta must lie between 0 and 1, both excluded")
+        raise ChannelError("the error and delta must lie strictly between 0 and 1")
     return 4 * math.log(2 / delta) / (p * error) ** 2
 
 
@@ -248,5 +248,5 @@ def _gamma(value: float) -> float:
 def _retention(value: float) -> float:
     number = checked_number(value, "retention")
     if not 0 < number <= 1:
-        raise ChannelError("retention must lie above 0 and at most at 1")
+        raise ChannelError("retention must be above 0 and at most 1")
     return number

@@ -1,4 +1,4 @@
-"""Interval width against retention: measured by pilots, read between them, searched.
+"""Interval width against retention: measured by pilots, interpolated, searched.
 
 A **pilot** publishes at one retention and says how wide each named query's interval came out.
 It is a callable here, so that this module knows neither data nor SQL.
@@ -162,7 +162,7 @@ def search(
 
 
 def unreachable(point: Point, wanted: Sequence[float]) -> AdviseError:
-    """Say which query is too wide at the largest retention that is allowed."""
+    """The error for a query that is too wide at the largest retention allowed."""
     for i, (width, limit) in enumerate(zip(point.widths, wanted, strict=True)):
         if width > limit:
             got = f"± {width:.4g}" if math.isfinite(width) else "without a reliable interval"
@@ -170,8 +170,8 @@ def unreachable(point: Point, wanted: Sequence[float]) -> AdviseError:
             hint += "ask about more rows, with fewer conditions or coarser ranges"
             if point.retention < LIFTED:
                 hint += (
-                    "; accept_epsilon = true in the spec lifts the limit on retention, and with"
-                    " it what protects people"
+                    "; accept_epsilon = true in the spec lifts the limit on retention, at the"
+                    " expense of privacy"
                 )
             return AdviseError(
                 f"query {i + 1} cannot have ± {limit:g}: at retention {point.retention:.4g}, the"
@@ -182,7 +182,7 @@ def unreachable(point: Point, wanted: Sequence[float]) -> AdviseError:
 
 
 def _solved(curve: Curve, wanted: Sequence[float], low: float, high: float) -> float:
-    """Where the curve meets the wanted widths, by halving ln p between two retentions."""
+    """Where the curve meets the given widths, by bisection of ln p between two retentions."""
     for _ in range(60):
         middle = math.sqrt(low * high)
         if curve.excess(wanted, middle) > 0:

@@ -1,4 +1,4 @@
-"""Line and bar charts as SVG text: no library, no network, one picture at a time."""
+"""Line and bar charts as SVG text, without a library or network access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wide an interval will be, before anything is asked: from rows, retention and masses."""
+"""Expected width of an interval, from rows, retention and masses."""
 
 from __future__ import annotations
 

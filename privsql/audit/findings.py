@@ -1,4 +1,4 @@
-"""What an audit asks and what it found: plain data between its stages."""
+"""Thresholds and findings of an audit: plain data between its stages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Thresholds:
     small_sum: float = 0.6  # T_P that is wanted
 
     def __post_init__(self) -> None:
-        """Refuse what no criterion can be asked with."""
+        """Refuse thresholds outside their range."""
         gamma_for(self.rho1, self.rho2)
         between = {
             "lambda": self.relative_error,
@@ -46,7 +46,7 @@ class Thresholds:
         }
         wrong = [name for name, value in between.items() if not 0 < value < 1]
         if wrong:
-            raise ProgrammingError(f"{', '.join(wrong)} must lie between 0 and 1, both excluded")
+            raise ProgrammingError(f"{', '.join(wrong)} must lie strictly between 0 and 1")
         if self.alpha < 1:
             raise ProgrammingError("alpha must be a whole number of at least 1")
 
@@ -164,7 +164,7 @@ class JointAudit:
 
 @dataclass(frozen=True)
 class RatioAudit:
-    """What Laplace noise of scale b on counts would have given away, instead of perturbing."""
+    """What Laplace noise of scale b on counts would have revealed, instead of perturbation."""
 
     scale: float
     groups: int  # with b/x <= 1/20

@@ -40,7 +40,7 @@ def audit_groups(
     known: bool,
     hidden: bool = False,
 ) -> GroupAudit:
-    """Hold every non-empty group against its cap.
+    """Compare every non-empty group with its cap.
 
     ``rows`` and ``trials`` have one entry a group.  ``cells`` are original counts, known or
     reconstructed; None where they cannot be.  ``hidden``: the paper's duplicates hide the trials,
@@ -110,7 +110,7 @@ def duplicated_trials(
 
 
 def effective_rows(rows: Array, trials: Array) -> float:
-    """Rows of equal weight that tell as much of the whole table, ``N^2 / sum(|g|^2 / trials_g)``.
+    """Effective rows of equal weight for the whole table, ``N^2 / sum(|g|^2 / trials_g)``.
 
     A group of |g| rows with t trials counts |g|/t for each of them, so few trials in a large group
     spoil what many in small ones tell.  N where nothing was cut down.

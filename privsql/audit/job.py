@@ -1,4 +1,4 @@
-"""The way of an audit: a release and, at its publisher's, the raw table, to a report.
+"""An audit from start to end: a release and, at its publisher's, the raw table, to a report.
 
     release ── opened, found whole ── groups and values counted, one scan a sensitive column
             ── columns ── groups ── combinations ── findings ── AuditReport
@@ -110,8 +110,8 @@ def _thresholds(manifest: Manifest, given: dict[str, Any]) -> Thresholds:
     unknown = sorted(set(given) - known)
     if unknown:
         raise ProgrammingError(
-            f"an audit knows nothing of {', '.join(unknown)}",
-            hint=f"what can be asked: {', '.join(sorted(known))}",
+            f"an audit has no parameter {', '.join(unknown)}",
+            hint=f"known parameters: {', '.join(sorted(known))}",
         )
     protection = manifest.protection
     own: dict[str, Any] = {}
@@ -144,7 +144,7 @@ def _same(rows: Array, sizes: Array, manifest: Manifest) -> None:
     if (more < 0).any() or more.sum() > spare:
         raise DataError(
             "the raw source does not match the release:"
-            f" {int((more != 0).sum()):,} personal groups have other numbers of rows",
+            f" {int((more != 0).sum()):,} personal groups have different row counts",
             hint="name the source that this release was made from, as it was then",
         )
 

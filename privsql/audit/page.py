@@ -1,4 +1,4 @@
-"""One page of HTML with everything in it: findings, figures, pictures; no script, no network."""
+"""The report as one HTML page: findings, figures and pictures; no script, no network."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def page(report: AuditReport) -> str:
         f"<h1>{title}</h1><pre>{escape(report.summary())}</pre>"
         f"<h2>Findings</h2>{_findings(report)}"
         f"<h2>Pictures</h2>{figures}"
-        f"<h2>Groups worst off</h2>{_groups(report)}</body></html>\n"
+        f"<h2>Groups most at risk</h2>{_groups(report)}</body></html>\n"
     )
 
 
@@ -81,7 +81,7 @@ def _by_count(columns: list[ColumnAudit], n: int) -> tuple[str, str]:
     up = axis_of([y for line in lines for _, y in line.points], "half width / count", log=True)
     caption = (
         "Half of the 95% interval of one value's count, relative to the count, by the count, over"
-        f" all {n:,} rows. Above 1 a count cannot be told from zero."
+        f" all {n:,} rows. Above 1 a count cannot be distinguished from zero."
     )
     return caption, chart(lines, axis_of([1.0, *counts], "count", log=True), up)
 
@@ -131,8 +131,8 @@ def _tails(report: AuditReport) -> Iterator[tuple[str, str]]:
         )
         caption = (
             f"{group.column}: chance that an estimate of f is off by more than"
-            f" {report.asked.relative_error:.0%}, in the {len(shown):,} groups worst off, by rank:"
-            " the paper's bound, and exactly."
+            f" {report.asked.relative_error:.0%}, in the {len(shown):,} groups most at risk, by"
+            " rank: the paper's bound, and exactly."
         )
         ranks = Axis(1, max(len(shown), 2), False, "group, worst first")
         yield caption, chart([bound, exact], ranks, Axis(0, 1, False, "chance"))

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - all names in these statements are quoted, or ours
-"""The release and, on the publisher's side, the raw table it was made from, side by side.
+"""The release and, at its publisher, the raw table it was made from, in one database.
 
 A raw source must be the one of the release: the same columns, as many rows of each public
 tuple, values inside of the domains.  Anything else would make an audit of another table.
@@ -150,7 +150,7 @@ def _match(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
 
 @contextmanager
 def _whole(release: Release) -> Iterator[None]:
-    """Turn errors of the database into ours."""
+    """Turn errors of the database into errors of privsql."""
     try:
         yield
     except duckdb.Error:
@@ -161,7 +161,7 @@ def _whole(release: Release) -> Iterator[None]:
 
 @contextmanager
 def _read() -> Iterator[None]:
-    """Turn errors of the reader into ours, without the values that they quote."""
+    """Turn errors of the reader into errors of privsql, without the values that they quote."""
     try:
         yield
     except (duckdb.IOException, OSError):
@@ -175,7 +175,7 @@ def _read() -> Iterator[None]:
         ) from None
     except duckdb.OutOfMemoryException:
         raise OperationalError(
-            "the raw source has too many groups for the memory of this machine"
+            "the raw source has too many groups for this machine's memory"
         ) from None
     except duckdb.Error:
         raise DataError(

@@ -1,4 +1,4 @@
-"""The report of an audit: text, JSON, tables of SQL and one page of HTML."""
+"""The report of an audit: text, JSON, SQL tables and an HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoy groups: how wrong small counts must be, and how right large ones are (SPLU 4).
+"""Privacy of small sums and accuracy of large ones under decoy groups (SPLU 4).
 
 The published count of a value that f rows hold is ``Binomial(c f, 1/c)``: its own rows and
 the rows it is a decoy of, each of which shows it with chance 1/c.

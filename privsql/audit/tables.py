@@ -54,7 +54,7 @@ def write_tables(report: AuditReport, path: Path, *, force: bool = False) -> Non
 
 
 def findings_table(report: AuditReport) -> pa.Table:
-    """One row a sentence."""
+    """One row per finding."""
     return pa.table(
         {
             name: pa.array([getattr(each, name) for each in report.findings], pa.string())
@@ -64,7 +64,7 @@ def findings_table(report: AuditReport) -> pa.Table:
 
 
 def columns_table(report: AuditReport) -> pa.Table:
-    """One row a sensitive column."""
+    """One row per sensitive column."""
     texts, wholes = ("name", "mechanism"), ("values", "group_size", "large_sum_exact")
     figures = (
         *("gamma", "epsilon", "upward", "downward", "s_limit", "s_observed", "posterior"),
@@ -82,7 +82,7 @@ def columns_table(report: AuditReport) -> pa.Table:
 
 
 def values_table(report: AuditReport) -> pa.Table:
-    """One row a value of a column, by its code in the domain."""
+    """One row per value of a column, by its code in the domain."""
     rows = [
         {"column_name": column.name} | asdict(value)
         for column in report.columns

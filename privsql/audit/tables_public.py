@@ -1,4 +1,4 @@
-"""The tables of an audit as an analyst may see them: from the rules and the public columns alone.
+"""The audit tables that an analyst may see, from the rules and the public columns alone.
 
 A policy decides which reconstructed figures are told, and a server keeps account of them.  Tables
 that hold such figures would go round it, down to the frequencies of single personal groups and
@@ -158,7 +158,7 @@ def _group(column: str, sizes: Array, least: float, most: float, *, cut: bool) -
 
 
 def _groups(bounds: dict[str, tuple[float, float]], sizes: Array, *, cut: bool) -> pa.Table:
-    """One row a column and non-empty group: its rows, its bounds, and what follows from them."""
+    """One row per column and non-empty group: its rows, its bounds, and its verdict."""
     present = np.flatnonzero(sizes > 0)
     rows = sizes[present]
     parts = []

@@ -1,11 +1,11 @@
-"""A report as a terminal shows it."""
+"""The report of an audit as text."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 from privsql.audit.findings import Finding, GroupAudit
+from privsql.errors import wrapped
 
 if TYPE_CHECKING:
     from privsql.audit.report import AuditReport
@@ -17,8 +17,8 @@ MARKS = {"holds": "ok  ", "fails": "FAIL", "open": "?   ", "void": "VOID", "note
 SHOWN = 5
 
 
-def summary_text(report: AuditReport) -> str:
-    """What was looked at, how much of it holds, and what does not."""
+def summary_text(report: AuditReport, width: int = WIDTH) -> str:
+    """What was checked, how many criteria hold, and which do not."""
     counts = {
         verdict: sum(each.verdict == verdict for each in report.findings) for verdict in MARKS
     }
@@ -29,31 +29,35 @@ def summary_text(report: AuditReport) -> str:
     )
     said = [f"{counts['holds']} met", f"{counts['fails']} failed", f"{counts['void']} void"]
     if counts["open"]:
-        said.append(f"{counts['open']} open (the release alone cannot tell)")
+        said.append(f"{counts['open']} open (cannot be decided from the release alone)")
     lines = [
         f"Audit of {report.release}: {report.table}, {report.rows:,} rows; {source}",
         f"Criteria: {', '.join(said)}",
-        *_wrapped(report.privacy.statement(), ""),
+        *_wrapped(report.privacy.statement(), "", width),
     ]
     for finding in report.findings:
         if finding.verdict in ("fails", "void"):
-            lines += _wrapped(f"{finding.subject}, {finding.criterion}: {finding.text}", "- ")
+            lines += _wrapped(
+                f"{finding.subject}, {finding.criterion}: {finding.text}", "- ", width
+            )
             if finding.advice:
-                lines += _wrapped(f"change: {finding.advice}", "  ")
+                lines += _wrapped(f"change: {finding.advice}", "  ", width)
     return "\n".join(lines)
 
 
-def report_text(report: AuditReport) -> str:
-    """The summary, then every finding by subject, then the groups that are worst off."""
-    lines = [summary_text(report)]
+def report_text(report: AuditReport, width: int = WIDTH) -> str:
+    """The summary, then every finding by subject, then the groups most at risk."""
+    lines = [summary_text(report, width)]
     subject = None
     for finding in sorted(report.findings, key=lambda each: _place(each, report)):
         if finding.subject != subject:
             subject = finding.subject
             lines += ["", _title(subject, report)]
-        lines += _wrapped(f"{finding.criterion}: {finding.text}", f"{MARKS[finding.verdict]} ")
+        lines += _wrapped(
+            f"{finding.criterion}: {finding.text}", f"{MARKS[finding.verdict]} ", width
+        )
         if finding.advice:
-            lines += _wrapped(f"change: {finding.advice}", "       ")
+            lines += _wrapped(f"change: {finding.advice}", "       ", width)
     for group in report.groups:
         if group.tails:
             lines += ["", *_tails(group)]
@@ -90,7 +94,8 @@ def small(chance: float) -> str:
 def _tails(group: GroupAudit) -> list[str]:
     tails, total, groups = group.tails[:SHOWN], len(group.tails), group.groups
     lines = [
-        f"Groups worst off by {group.column} (chances to estimate f too small, too large):",
+        f"Groups most at risk for {group.column} (chance that the estimate of f is too small, too"
+        " large):",
         f"  {'group':>8} {'rows':>9} {'trials':>9} {'f':>6} {'s_g':>9}"
         f"  {'Chernoff':>17}  {'exact':>17}",
     ]
@@ -111,12 +116,5 @@ def _tails(group: GroupAudit) -> list[str]:
     return lines
 
 
-def _wrapped(text: str, mark: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=mark,
-        subsequent_indent=" " * len(mark),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _wrapped(text: str, mark: str, width: int) -> list[str]:
+    return wrapped(mark + text, width, hang=" " * len(mark) * bool(mark.strip())).splitlines()

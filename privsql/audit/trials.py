@@ -1,4 +1,4 @@
-"""Reconstruction privacy of one group: its cap, Chernoff's tails and the exact ones.
+"""Reconstruction privacy of one group: its cap, Chernoff bounds and exact tails.
 
 A personal group of n rows holds a value x = n f times.  Published, the value is seen
 

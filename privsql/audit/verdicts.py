@@ -1,4 +1,4 @@
-"""What holds, what fails and for whom, and what to change: figures turned into sentences."""
+"""Findings in words: what holds, what fails and for whom, and what to change."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from privsql.audit.criteria import ROUNDING, gamma_for, retention_for
 from privsql.audit.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
 from privsql.audit.text import small
 from privsql.audit.verdicts_release import of_ratios, of_release, rho_text, several_rows
+from privsql.errors import with_article
 
 if TYPE_CHECKING:
     from privsql.audit.report import AuditReport
@@ -31,7 +32,7 @@ def findings(report: AuditReport) -> tuple[Finding, ...]:
         if column.name in groups:
             found += _group(groups[column.name], column, report)
         elif column.mechanism == "decoy":
-            text = "not looked at: rows of decoy groups are no independent trials"
+            text = "not checked: rows of decoy groups are not independent trials"
             found.append(Finding(column.name, "(lambda, delta)", "note", text))
     return (*found, *of_ratios(report))
 
@@ -44,8 +45,8 @@ def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             name,
             "m = 2",
             "note",
-            "the domain has two values: who knows that a published value is false knows the other"
-            " (RECON assumes more than two)",
+            "the domain has two values: anyone who knows that a published value is false knows"
+            " the true one (RECON assumes more than two)",
         )
     if math.isinf(column.gamma):
         kept = column.retention is not None and column.retention[1] >= 1
@@ -54,10 +55,10 @@ def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             name,
             "rho1-rho2",
             "void",
-            f"{column.mechanism}: no gamma bounds what a value gives away",
+            f"{column.mechanism}: no gamma bounds what a published value reveals",
             "a retention below 1"
             if kept and not own
-            else "choose uniform or replace, every value with a replacing probability",
+            else "choose uniform or replace, with replacement probabilities above 0",
         )
     else:
         fine = column.gamma <= allowed * (1 + ROUNDING)
@@ -76,7 +77,7 @@ def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             f"gamma {column.gamma:.4g}, epsilon {column.epsilon:.4g}; {pair} allows gamma"
             f" {allowed:.4g}. Upward a prior of {asked.rho1:g} reaches at most {column.upward:.3g};"
             f" downward {asked.rho2:g} falls to no less than {column.downward:.3g}"
-            + " (by its channel alone: the release promises none of it)"
+            + " (from its channel alone: the release does not promise it)"
             * bare,
             advice if fine else advice or "lower the retention",
         )
@@ -135,7 +136,7 @@ def _rare(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             advice = f"retention {_down(most)} or less would do"
         reached = f"{source} s reaches {column.s_observed:.4g}"
         if column.posterior is not None:
-            reached += f"; a published rare value is believed up to {column.posterior:.3g}"
+            reached += f"; the posterior of a published rare value reaches {column.posterior:.3g}"
         if not column.s_observed:
             reached = f"{source} no value has a share of {asked.rho1:g} or less"
         verdict: Verdict = "holds" if fine or surely else "fails"
@@ -159,12 +160,12 @@ def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
         if report.trials != report.rows:
             there += (
                 " left after groups were cut down, worth"
-                f" {math.floor(report.effective):,} of one weight"
+                f" {math.floor(report.effective):,} rows of equal weight"
             )
             if report.protection is not None and report.protection.scaling == "duplicate":
-                unsure = "; how many trials duplicated rows are is not known"
+                unsure = "; the number of independent trials among duplicated rows is not known"
         if several_rows(report.privacy):
-            unsure = "; rows of one person are not independent, so they tell less"
+            unsure = "; rows of one person are not independent, so they carry less information"
         yield Finding(
             column.name,
             "(n, eps, delta)",
@@ -181,15 +182,15 @@ def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             "small sums",
             "holds" if fine else "fails",
             f"T_P = {column.small_sum:.3f}: a count of 1 to {asked.alpha} is off by more than"
-            f" {asked.sum_error:.0%} with at least this chance (wanted: {asked.small_sum:g})",
+            f" {asked.sum_error:.0%} with at least this chance (required: {asked.small_sum:g})",
             None if fine else _decoys(asked),
         )
         yield Finding(
             column.name,
             "large sums",
             "note",
-            f"counts from {column.large_sum_exact:,} on are within {asked.sum_error:.0%} but for"
-            f" chance {asked.miss:g} (exact binomial; Chebyshev: {column.large_sum:,.0f}; the"
+            f"counts from {column.large_sum_exact:,} on are within {asked.sum_error:.0%} except"
+            f" with chance {asked.miss:g} (exact binomial; Chebyshev: {column.large_sum:,.0f}; the"
             f" paper's T_f of {column.large_sum_printed:.2g} divides by n twice)",
         )
 
@@ -224,7 +225,8 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
         )
         if group.violating is not None:
             text += (
-                f"; by frequencies reconstructed from the release {group.violating[0]:,} do (v_g ="
+                f"; going by frequencies reconstructed from the release, {group.violating[0]:,} do"
+                " (v_g ="
                 f" {group.v_g:.1%}), with {group.violating[1]:,} people (v_r = {group.v_r:.1%})"
             )
         verdict = "fails" if group.least[0] else "holds" if not group.most[0] else "open"
@@ -240,7 +242,7 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
         elif column.mechanism in OWN:
             advice = "a lower retention raises every cap; uniform columns can also be cut down"
         elif several_rows(report.privacy):
-            advice = "bring the source to one row a person: only then can groups be cut down"
+            advice = "reduce the source to one row per person: only then can groups be cut down"
     kind = "fails" if verdict == "fails" else "holds" if verdict == "holds" else "open"
     yield Finding(
         group.column,
@@ -254,16 +256,17 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
             group.column,
             "(lambda, delta)",
             "note",
-            "this is of whole groups of merged values; the values that were merged are published,"
-            " and a part of a group may hold one value more often and exceed its own cap",
+            "this applies to whole groups of merged values; the merged values themselves are"
+            " published, and a part of a group may contain one value more often and exceed its"
+            " own cap",
         )
     if column.mechanism in OWN:
         yield Finding(
             group.column,
             "(lambda, delta)",
             "note",
-            f"rows of a {column.mechanism} column depend on each other: caps and tails, which take"
-            " them for independent, are approximations",
+            f"rows of {with_article(column.mechanism)} column depend on each other: caps and tails"
+            " assume independence and are approximations",
         )
     shown = [tail for tail in group.tails if tail.exact is not None]
     if shown:
@@ -273,28 +276,28 @@ def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Itera
             group.column,
             "tails",
             "note",
-            f"of the group worst off ({worst.trials:,} trials, f = {worst.frequency:.3g}"
+            f"in the group most at risk ({worst.trials:,} trials, f = {worst.frequency:.3g}"
             + " by reconstruction" * (not group.known)
             + f", s_g = {worst.cap:,.0f}) an estimate of f is within {asked.relative_error:.0%}"
-            f" with chance {_chance(worst.exact.within)}; Chernoff bounds a miss by"
-            f" {small(worst.chernoff.lower)} below and {small(worst.chernoff.upper)} above,"
-            f" exactly it is {small(worst.exact.lower)} and {small(worst.exact.upper)}",
+            f" with chance {_chance(worst.exact.within)}; the Chernoff bounds on a miss are"
+            f" {small(worst.chernoff.lower)} below and {small(worst.chernoff.upper)} above, the"
+            f" exact chances {small(worst.exact.lower)} and {small(worst.exact.upper)}",
         )
     elif group.tails:
         yield Finding(
             group.column,
             "tails",
             "note",
-            "only Chernoff's bounds: other values differ in their chance to be published as one"
-            " value, so its count is no sum of two binomials",
+            "Chernoff bounds only: other values differ in their chance of being published as one"
+            " value, so its count is not a sum of two binomials",
         )
     if report.protection is not None and report.protection.scaling == "duplicate":
         yield Finding(
             group.column,
             "(lambda, delta)",
             "note",
-            "rows were duplicated, so trials are not known: groups are taken to have as many as"
-            " the caps of the release allowed, and copies show s_g, hence f",
+            "rows were duplicated, so the number of trials is not known: groups are assumed to"
+            " have as many as the caps of the release allowed, and copies reveal s_g, hence f",
             'scaling = "weight"',
         )
 

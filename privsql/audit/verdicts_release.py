@@ -1,4 +1,4 @@
-"""What holds of a release as a whole: epsilon, publications, raw data, combinations of columns."""
+"""Findings about a whole release: epsilon, publications, raw data, combinations of columns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from privsql.audit.criteria import ROUNDING, breach, gamma_for
 from privsql.audit.findings import Finding, Thresholds, Verdict
+from privsql.errors import how_many
 from privsql.release.manifest import Privacy
 
 if TYPE_CHECKING:
     from privsql.audit.report import AuditReport
 
-# Above this, published values give originals away (section 1 of the design).
+# Above this, published values reveal originals (section 1 of the design).
 EPSILON_LIMIT = 5.0
 
 RELEASE = "release"
@@ -28,11 +29,12 @@ def of_release(report: AuditReport) -> Iterator[Finding]:
 def _release(report: AuditReport) -> Iterator[Finding]:
     privacy = report.privacy
     total = sum(column.epsilon for column in report.columns)
-    columns = f"{len(report.columns)} column{'s' * (len(report.columns) != 1)}"
-    times = f"{privacy.publications} publication{'s' * (privacy.publications != 1)}"
+    columns = how_many(len(report.columns), "column")
+    times = how_many(privacy.publications, "publication")
     if privacy.seeded:
         would = (
-            f"; drawn afresh it would be epsilon {total:.4g}, gamma {_gamma(total)}, over {columns}"
+            f"; with fresh draws it would be epsilon {total:.4g}, gamma {_gamma(total)}, over"
+            f" {columns}"
             if not privacy.raw and math.isfinite(total)
             else ""
         )
@@ -62,7 +64,7 @@ def _release(report: AuditReport) -> Iterator[Finding]:
             "holds" if fine else "fails",
             f"epsilon {privacy.epsilon:.4g}{changed}, gamma {_gamma(most)}, over {columns}"
             f" and {times} (this one alone: {total:.4g})"
-            + ("" if fine else f"; above {EPSILON_LIMIT:g} originals are given away"),
+            + ("" if fine else f"; above {EPSILON_LIMIT:g} published values reveal the originals"),
             None
             if fine
             else "lower the retentions, or publish fewer sensitive columns: their epsilons add",
@@ -81,8 +83,8 @@ def _release(report: AuditReport) -> Iterator[Finding]:
             RELEASE,
             "publications",
             "note",
-            f"{privacy.batches} batches came from clients, which no ledger here knows: who has"
-            " rows in several of them loses as much in each",
+            f"{how_many(privacy.batches, 'batch', 'batches')} of clients, in no ledger here: a"
+            " person with rows in several of them loses as much in each",
         )
     if not privacy.memory:
         yield Finding(
@@ -98,12 +100,12 @@ def _release(report: AuditReport) -> Iterator[Finding]:
         "note" if privacy.raw else "holds",
         f"depended on raw data: {'; '.join(privacy.raw)}"
         if privacy.raw
-        else "nothing depended on raw data but the perturbed values themselves",
+        else "only the perturbed values themselves depended on raw data",
     )
 
 
 def _release_rho(report: AuditReport) -> Iterator[Finding]:
-    """(rho1, rho2) over all columns and publications: one column may tell of another."""
+    """(rho1, rho2) over all columns and publications: columns may be correlated."""
     privacy, asked = report.privacy, report.asked
     if privacy.seeded or privacy.raw or math.isinf(privacy.epsilon):
         return  # epsilon says that nothing holds
@@ -129,9 +131,9 @@ def _release_rho(report: AuditReport) -> Iterator[Finding]:
 def _instead(report: AuditReport) -> str:
     """What to change where a release has no epsilon."""
     if several_rows(report.privacy):
-        return "bring the source to one row a person; then each row's epsilon is the person's"
+        return "reduce the source to one row per person; then each row's epsilon is the person's"
     if not report.privacy.raw:
-        return "a retention below 1, and a replacing probability above 0 for every value"
+        return "a retention below 1, and a replacement probability above 0 for every value"
     return (
         'compute from published values only: [groups] from = "published", domains that are'
         " listed, uniform, replace, matrix, or finegrain with a given prior"
@@ -156,7 +158,7 @@ def _joint(report: AuditReport) -> Iterator[Finding]:
                 RELEASE,
                 "(s, rho1, rho2)",
                 "note",
-                "combinations of columns were not looked at: OLAP theorem 5 needs a retention and"
+                "combinations of columns were not checked: OLAP theorem 5 needs a retention and"
                 " a listed replacement in every column",
             )
         return
@@ -177,25 +179,25 @@ def _joint(report: AuditReport) -> Iterator[Finding]:
         verdict = "fails"
     text += f"; in the raw table s reaches {max(joint.observed, joint.most):.4g}"
     if verdict == "open":
-        text += ", so that no single one breaks it, but sets of them may"
+        text += ", so no single one violates it, but sets of them may"
     yield Finding(
         RELEASE,
         "(s, rho1, rho2)",
         verdict,
         text,
-        None if verdict == "holds" else "lower the retentions of columns that go together",
+        None if verdict == "holds" else "lower the retentions of correlated columns",
     )
 
 
 def of_ratios(report: AuditReport) -> Iterator[Finding]:
-    """What Laplace noise on answers would have given away instead."""
+    """What Laplace noise on answers would have revealed instead."""
     parts = ", ".join(f"b = {each.scale:g}: {each.groups:,} groups" for each in report.ratios)
     yield Finding(
         RELEASE,
         "ratios",
         "note",
-        "for comparison, Laplace noise on answers instead of perturbation would give away the"
-        f" ratio inside a group (b/x <= 1/20): {parts} (a Taylor approximation, slightly exceeded"
+        "for comparison, Laplace noise on answers instead of perturbation would reveal the ratio"
+        f" within a group (b/x <= 1/20): {parts} (a Taylor approximation, slightly exceeded"
         " at 1/20)",
     )
 
@@ -206,4 +208,4 @@ def rho_text(asked: Thresholds) -> str:
 
 
 def _gamma(epsilon: float) -> str:
-    return f"{math.exp(epsilon):.4g}" if epsilon < 700 else "beyond all measure"
+    return f"{math.exp(epsilon):.4g}" if epsilon < 700 else "too large to state"

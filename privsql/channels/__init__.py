@@ -1,4 +1,4 @@
-"""What publishing does to one column, and how a query sees it.
+"""Channels: the perturbation of one column, and its restriction to the cells of a query.
 
 domain    which values the column can hold (``categorical``, ``grid``), and the mass of
 a predicate on them (``intervals``)

@@ -1,4 +1,4 @@
-"""Domains whose values are listed, one by one."""
+"""Domains given as a list of values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from privsql.channels.domain import (
     nulls_of,
 )
 from privsql.channels.intervals import Interval, is_nan, place, plain
-from privsql.errors import DomainError
+from privsql.errors import DomainError, with_article
 
 CATEGORY_TYPES: dict[str, pa.DataType | None] = {
     "text": pa.string(),
@@ -59,7 +59,7 @@ class Categorical(Domain):
         """Refuse lists that are empty, mixed, repeated or cannot be stored."""
         given: object = self.categories  # TOML and JSON do not keep to the type
         if isinstance(given, str) or not isinstance(given, Iterable):
-            raise DomainError("the categories of a domain are a list of values")
+            raise DomainError("the categories of a domain must be a list of values")
         categories = tuple(plain(value) for value in given)
         kinds = {_category_kind(value) for value in categories}
         if len(kinds) != 1:
@@ -71,14 +71,14 @@ class Categorical(Domain):
                 " are repeated"
             )
         if not isinstance(self.nullable, bool):
-            raise DomainError("nullable is true or false")
+            raise DomainError("nullable must be true or false")
         object.__setattr__(self, "categories", categories)
         object.__setattr__(self, "kind", kinds.pop())
         try:
             self._arrow  # noqa: B018 - built here so that it cannot fail later
         except (pa.ArrowException, ValueError, OverflowError):
             raise DomainError(
-                f"a category does not fit the column type of a {self.kind} domain",
+                f"a category does not fit the column type of {with_article(self.kind)} domain",
                 hint="integers have 64 bits, decimals 38 digits, text is Unicode",
             ) from None
 
@@ -125,7 +125,7 @@ class Categorical(Domain):
     def _interval(self, interval: Interval) -> Sequence[range]:
         if self.kind not in ORDERED:
             raise DomainError(
-                f"a {self.kind} domain has no order of its own",
+                f"{with_article(self.kind)} domain has no order of its own",
                 hint="let the SQL engine evaluate the comparison over the domain's values,"
                 " under the collation of the query",
             )
@@ -203,11 +203,11 @@ def _category_kind(value: object) -> str:
     if isinstance(value, date) and not isinstance(value, datetime):
         return "date"
     hints = {
-        type(None): "NULL is no category; say nullable = true",
+        type(None): "NULL is not a category; write nullable = true",
         float: "write decimals, or use a range with a step",
         datetime: "use a range with a step",
     }
     raise DomainError(
-        f"a {type(value).__name__} cannot be a category",
+        f"{with_article(type(value).__name__)} cannot be a category",
         hint=hints.get(type(value), "categories are text, booleans, integers, decimals or dates"),
     )

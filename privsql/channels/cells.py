@@ -1,4 +1,4 @@
-"""Cells: the values of a column that a query does not tell apart.
+"""Cells: sets of values of a column that a query does not distinguish.
 
 The conditions of a query split each sensitive column's domain into cells; a count
 per cell is all that the scan has to bring.  Replacing the channel by a matrix between
@@ -91,7 +91,7 @@ class Cells:
     def sums(self, values: ArrayLike) -> NDArray[np.float64]:
         """Add up a function of the values within each cell, along the last axis.
 
-        With the replacing distribution these are the cells' masses.
+        With the replacement distribution these are the cells' masses.
 
         >>> Cells.of([0, 1, 0]).sums([0.2, 0.5, 0.3])
         array([0.5, 0.5])

@@ -1,4 +1,4 @@
-"""A channel: what publishing did to one column.
+"""A channel: the perturbation of one column.
 
     T[i, j] = P(published j | original i),   rows sum to one.
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels.cells import Cells, refine
-from privsql.errors import ChannelError, TooLargeError
+from privsql.errors import ChannelError, TooLargeError, with_article
 
 Array = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ SUM_TOLERANCE = 1e-9
 
 
 class Channel(ABC):
-    """What publishing did to one column; the mechanisms derive from it."""
+    """The perturbation of one column; the mechanisms derive from it."""
 
     mechanism: ClassVar[str]
     _known: ClassVar[dict[str, type[Channel]]] = {}
@@ -98,7 +98,7 @@ class Channel(ABC):
         """
         if refine(cells, self).count != cells.count:
             raise ChannelError(
-                f"{cells.count} cells of a {self.mechanism} column mix values that are"
+                f"{cells.count} cells of {with_article(self.mechanism)} column mix values that are"
                 " perturbed differently, so no exact channel between them exists",
                 hint="refine the cells first and add the refined ones up afterwards",
             )
@@ -144,10 +144,12 @@ def channel_from_dict(data: Mapping[str, Any]) -> Channel:
     try:
         channel = kind._from_dict(data)
     except KeyError as missing:
-        raise ChannelError(f'a {name} channel needs "{missing.args[0]}"') from None
+        raise ChannelError(f'{with_article(str(name))} channel needs "{missing.args[0]}"') from None
     unknown = [str(key) for key in data if key not in channel.to_dict()]
     if unknown:
-        raise ChannelError(f"a {name} channel knows nothing of {', '.join(map(repr, unknown))}")
+        raise ChannelError(
+            f"{with_article(str(name))} channel has no parameter {', '.join(map(repr, unknown))}"
+        )
     return channel
 
 
@@ -187,18 +189,18 @@ def checked_retention(value: object, name: str = "retention") -> float:
     number = checked_number(value, name)
     if number == 0:
         raise ChannelError(
-            f"{name} 0 keeps nothing: no count can be reconstructed from it",
+            f"{name} 0 keeps nothing: no count can be reconstructed",
             hint=f"choose a {name} above 0",
         )
     if not 0 < number <= 1:
-        raise ChannelError(f"{name} must lie above 0 and at most at 1")
+        raise ChannelError(f"{name} must be above 0 and at most 1")
     if number < 1 / CONDITION_LIMIT:
         raise ChannelError(f"{name} is too small to reconstruct anything from")
     return number
 
 
 def checked_number(value: object, name: str) -> float:
-    """Return a finite float, or refuse what is none (True is none)."""
+    """Return a finite float, or refuse anything else (True included)."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ChannelError(f"{name} must be a number")
     try:

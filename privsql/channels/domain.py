@@ -1,4 +1,4 @@
-"""Domains: what a sensitive column can hold, which is public.
+"""Domains: the possible values of a sensitive column, which are public.
 
 A domain is a list of values in a fixed order, numbered from 0, with NULL last where the
 column may hold it.  It is a list of categories (:mod:`privsql.channels.categorical`) or a
@@ -33,7 +33,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels.intervals import Interval, family, plain, union
-from privsql.errors import DomainError, TooLargeError
+from privsql.errors import DomainError, TooLargeError, how_many, with_article
 
 Value = str | bool | int | float | Decimal | date  # a datetime is a date too
 Selection = Interval | Iterable[Interval | Value | None]
@@ -128,14 +128,19 @@ class Domain(ABC):
         if codes.min(initial=0) >= 0:
             return codes
         nulls, outside = codes == NULL, int((codes == OUTSIDE).sum())
-        problems = [f"{outside} lie outside the domain"] if outside else []
+        problems = (
+            [how_many(outside, "lies outside the domain", "lie outside the domain")]
+            if outside
+            else []
+        )
         if self.null_index is not None:
             codes[nulls] = self.null_index
         elif nulls.any():
-            problems.append(f"{int(nulls.sum())} are NULL, which the domain does not have")
+            there = how_many(int(nulls.sum()), "is NULL", "are NULL")
+            problems.append(f"{there}, which the domain does not have")
         if problems:
             raise DomainError(
-                f"of {len(codes)} values, {' and '.join(problems)}",
+                f"of {how_many(len(codes), 'value')}, {' and '.join(problems)}",
                 hint="widen the domain (nullable = true for NULL), or clean the source first",
             )
         return codes
@@ -181,15 +186,15 @@ class Domain(ABC):
         """The indices of a selection, as disjoint ranges in order.
 
         A selection is an interval, or a collection of intervals and values that means
-        their union.  A value that the domain does not have selects nothing.  None is *the
+        their union.  A value that the domain does not have is not a selection.  None is *the
         value NULL*: it selects NULL if the domain has it, which SQL writes ``IS NULL``
-        (``= NULL`` selects nothing).
+        (``= NULL`` is not a selection).
         """
         if isinstance(selection, Interval):
             return union(self._interval(selection))
         if isinstance(selection, str) or not isinstance(selection, Iterable):
             raise DomainError(
-                f"a {type(selection).__name__} selects nothing",
+                f"{with_article(type(selection).__name__)} is not a selection",
                 hint="give an Interval, or a set of values",
             )
         found: list[range] = []
@@ -204,7 +209,10 @@ class Domain(ABC):
         if value is None:
             return self.null_index
         if family(value) != FAMILY[self.kind]:
-            raise DomainError(f"a {type(value).__name__} is never a value of a {self.kind} domain")
+            raise DomainError(
+                f"{with_article(type(value).__name__)} cannot be a value of"
+                f" {with_article(self.kind)} domain"
+            )
         return self._index(value)
 
     @abstractmethod
@@ -218,12 +226,14 @@ class Domain(ABC):
     def refuse_bounds(self, interval: Interval) -> None:
         """Refuse an interval of times on numbers, and of numbers on times."""
         if interval.family not in (None, FAMILY[self.kind]):
-            raise DomainError(f"the bounds of the interval do not compare with a {self.kind}")
+            raise DomainError(
+                f"the bounds of the interval do not compare with {with_article(self.kind)}"
+            )
 
     def refuse_type(self, given: pa.DataType) -> DomainError:
         """The error for a column of a type that the domain cannot hold."""
         return DomainError(
-            f"a column of type {given} does not fit a {self.kind} domain",
+            f"a column of type {given} does not fit {with_article(self.kind)} domain",
             hint="cast the column, or describe the domain in the column's own type",
         )
 
@@ -243,10 +253,10 @@ class Domain(ABC):
         try:
             weights = np.asarray(replacing, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise DomainError("a replacing distribution must be numbers") from None
+            raise DomainError("a replacement distribution must be numbers") from None
         if weights.shape != (self.size,):
             raise DomainError(
-                f"a replacing distribution has one entry for each of {self.size} values;"
+                f"a replacement distribution has one entry for each of {self.size} values;"
                 f" this one has shape {weights.shape}"
             )
         return math.fsum(w for part in ranges for w in weights[part.start : part.stop].tolist())

@@ -1,4 +1,4 @@
-"""Grids: domains that are every ``step`` between two public bounds.
+"""Grids: domains of equally spaced values between two public bounds.
 
 Values are rounded to the grid before they are perturbed.  Positions on it are integers, so
 nothing drifts: with ``u`` the unit of the kind (1, a power of ten, a day, a microsecond),
@@ -43,7 +43,7 @@ from privsql.channels.domain import (
 )
 from privsql.channels.intervals import DAY, EPOCH, Interval, is_nan, place, plain
 from privsql.channels.steps import parse_step, step_text
-from privsql.errors import DomainError
+from privsql.errors import DomainError, with_article
 
 Point = int | float | Decimal | date
 Step = int | float | Decimal | timedelta | str
@@ -98,9 +98,9 @@ class Grid(Domain):
     def __post_init__(self) -> None:
         """Bring the bounds to the types of the kind, and check that they make a grid."""
         if self.kind not in KINDS:
-            raise DomainError(f"a grid is of one of the kinds {', '.join(KINDS)}")
+            raise DomainError(f"the kind of a grid must be one of {', '.join(KINDS)}")
         if not isinstance(self.nullable, bool):
-            raise DomainError("nullable is true or false")
+            raise DomainError("nullable must be true or false")
         lower, upper = (
             _point(self.kind, self.lower, "lower"),
             _point(self.kind, self.upper, "upper"),
@@ -131,8 +131,8 @@ class Grid(Domain):
         digits = DIGITS.get(self.kind)
         if digits is not None and max(abs(origin), abs(top), stride) >= 10**digits:
             raise DomainError(
-                f"a {self.kind} grid has at most {digits} digits from the first of its bounds"
-                " to the last of its step",
+                f"{with_article(self.kind)} grid has at most {digits} digits from the first of its"
+                " bounds to the last of its step",
                 hint="choose narrower bounds or a coarser step",
             )
         # The span is a code, the next one may be NULL's and one more is the size.
@@ -175,7 +175,7 @@ class Grid(Domain):
         kind = kind or _kind(plain(lower), plain(upper), plain(step))
         if step is None:
             if kind not in DEFAULT_STEPS:
-                raise DomainError(f"a {kind} grid needs a step")
+                raise DomainError(f"{with_article(kind)} grid needs a step")
             step = DEFAULT_STEPS[kind]
         return cls(kind, lower, upper, cast(timedelta, step), nullable)
 
@@ -428,7 +428,10 @@ def _point(kind: str, value: object, name: str) -> Fraction:
     }[kind]
     wrong = isinstance(value, bool) or (kind == "date" and isinstance(value, datetime))
     if wrong or not isinstance(value, wanted):
-        raise DomainError(f"the {name} of a {kind} grid cannot be a {type(value).__name__}")
+        raise DomainError(
+            f"the {name} of {with_article(kind)} grid cannot be"
+            f" {with_article(type(value).__name__)}"
+        )
     if isinstance(value, float | Decimal) and not (
         math.isfinite(value) and -40 < Decimal(value).adjusted() < 40
     ):
@@ -454,7 +457,7 @@ def _step(kind: str, step: object) -> Fraction:
         step = parse_step(step)
     if not isinstance(step, timedelta):
         raise DomainError(
-            f"the step of a {kind} grid cannot be a {type(step).__name__}",
+            f"the step of {with_article(kind)} grid cannot be {with_article(type(step).__name__)}",
             hint="write it with its unit, such as '1 day' or '15 minutes'",
         )
     length = step // timedelta(microseconds=1)

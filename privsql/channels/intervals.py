@@ -1,4 +1,4 @@
-"""Intervals of values, and where a value lies on the line, exactly.
+"""Intervals of values, and the exact position of a value in their order.
 
 A comparison with a constant selects an interval of the domain.  Whether its ends belong to
 it decides the mass of the predicate, so an end is open or closed, and places are exact
@@ -21,7 +21,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from privsql.errors import DomainError
+from privsql.errors import DomainError, with_article
 
 Number = int | float | Decimal | Fraction
 Bound = Number | date  # a datetime is a date too
@@ -82,7 +82,7 @@ def place(value: object, kind: str) -> Place:
     if isinstance(value, date):
         return Fraction((value - EPOCH.date()).days * DAY)
     if is_nan(value) or not isinstance(value, int | float | Decimal | Fraction):
-        raise DomainError(f"a {type(value).__name__} has no place in an order of numbers")
+        raise DomainError(f"{with_article(type(value).__name__)} cannot be ordered among numbers")
     if kind == "real":
         value = _double(value)
     if isinstance(value, float):
@@ -121,7 +121,7 @@ class Interval:
     high_closed: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot bound anything, before it bounds something wrongly."""
+        """Refuse values that cannot be bounds."""
         families = set()
         for name in ("low", "high"):
             bound = plain(getattr(self, name))
@@ -131,7 +131,7 @@ class Interval:
             kind = family(bound)
             if kind not in ("number", "time"):
                 raise DomainError(
-                    f"an interval's bound cannot be a {type(bound).__name__}",
+                    f"an interval's bound cannot be {with_article(type(bound).__name__)}",
                     hint="bounds are numbers, dates or timestamps",
                 )
             if is_nan(bound):

@@ -1,4 +1,4 @@
-"""Channels that are known by their matrix: any invertible one, and decoy groups."""
+"""Channels given by their matrix: any invertible one, and decoy groups."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Matrix(Channel):
     def _from_dict(cls, data: Mapping[str, Any]) -> Matrix:
         independent = data.get("independent", True)
         if not isinstance(independent, bool):
-            raise ChannelError("independent is true or false")
+            raise ChannelError("independent must be true or false")
         return cls(data["matrix"], independent=independent)
 
 
@@ -127,7 +127,7 @@ class Decoy(Matrix):
 def _checked_transition(matrix: ArrayLike) -> Array:
     array = checked_array(matrix, "the matrix", 2)
     if array.shape[0] != array.shape[1]:
-        raise ChannelError("the matrix must be square: one row and one column a value")
+        raise ChannelError("the matrix must be square: one row and one column per value")
     off = np.abs(array.sum(axis=1) - 1)
     if off.max() > SUM_TOLERANCE:
         raise ChannelError(
@@ -136,7 +136,7 @@ def _checked_transition(matrix: ArrayLike) -> Array:
     singular = np.linalg.svd(array, compute_uv=False)
     if not singular[-1] * CONDITION_LIMIT > singular[0]:
         raise ChannelError(
-            "the matrix is singular: some original distributions cannot be told apart",
+            "the matrix is singular: some original distributions cannot be distinguished",
             hint="keep more of each value (a larger diagonal)",
         )
     return array

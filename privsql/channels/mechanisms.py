@@ -1,4 +1,4 @@
-"""The mechanisms that keep or replace: uniform, replace, fine-grain.
+"""The mechanisms that keep or replace a value: uniform, replace, fine-grain.
 
 Beware of names: *retention* p keeps the value with chance p and may then redraw the same
 value, so the chance of a truthful output is ``p + (1-p) q_i``, not p.
@@ -63,7 +63,7 @@ class Uniform(Channel):
         Uniform(retention=0.5, values=4)
         """
         if not checked_number(gamma, "gamma") > 1:
-            raise ChannelError("gamma must be above 1: at 1 nothing may be learnt at all")
+            raise ChannelError("gamma must be above 1: at 1 published values carry no information")
         return cls((gamma - 1) / (checked_size(size) - 1 + gamma), size)
 
     @classmethod
@@ -71,7 +71,7 @@ class Uniform(Channel):
         """Largest retention that is epsilon-locally private: gamma = e^epsilon."""
         if not 0 < checked_number(epsilon, "epsilon") <= 30:
             raise ChannelError(
-                "epsilon must lie above 0 and be at most 30", hint="beyond that nothing is hidden"
+                "epsilon must be above 0 and at most 30", hint="a larger epsilon protects nothing"
             )
         return cls.from_gamma(math.exp(epsilon), size)
 
@@ -141,7 +141,7 @@ class Replace(Channel):
         self.replacing = checked_array(replacing, "replacing", 1)
         total = math.fsum(self.replacing.tolist())
         if abs(total - 1) > SUM_TOLERANCE:
-            raise ChannelError("the replacing distribution must sum to one")
+            raise ChannelError("the replacement distribution must sum to one")
 
     def __repr__(self) -> str:
         """Show what defines the channel, but for the distribution."""
@@ -167,7 +167,7 @@ class Replace(Channel):
 
     @property
     def gamma(self) -> float:
-        """``1 + p / ((1-p) min q)``: the rarest replacement gives a value away most."""
+        """``1 + p / ((1-p) min q)``: the rarest replacement reveals most."""
         if self.size == 1:
             return 1.0
         rarest = (1 - self.retention) * float(self.replacing.min())
@@ -182,7 +182,7 @@ class Replace(Channel):
         return Replace(self.retention, masses / masses.sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """Mechanism, retention, replacing distribution."""
+        """Mechanism, retention, replacement distribution."""
         return {
             "mechanism": self.mechanism,
             "retention": self.retention,
@@ -216,7 +216,7 @@ class FineGrain(Channel):
         zeros = int((self.retentions == 0).sum())
         if zeros >= 2:
             raise ChannelError(
-                f"{zeros} values have retention 0 and cannot be told apart once published",
+                f"{zeros} values have retention 0 and cannot be distinguished once published",
                 hint="give each value a small retention of its own, or drop the column",
             )
         smallest = float(np.partition(self.retentions, min(1, self.size - 1))[:2].max())

@@ -1,4 +1,4 @@
-"""Steps of time, as people write them: a whole number and a unit of fixed length."""
+"""Steps of time in text form: a whole number and a unit of fixed length."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_step(text: str) -> timedelta:
             return timedelta(microseconds=int(found[1]) * TIME_UNITS[unit])
     if unit in ("month", "quarter", "year", "decade", "century", "centurie"):
         raise DomainError(
-            "months and years are not of equal length, so they make no grid",
+            "months and years vary in length, so they cannot be the step of a grid",
             hint="use days or weeks, or list the first days of the months as categories",
         )
     raise DomainError(

@@ -1,4 +1,4 @@
-"""Where a printed scan runs, and where its small result becomes an answer.
+"""Engines: where a scan runs, and where its result becomes an answer.
 
     Embedded   beside the published table: read-only, locked, nothing outside can be reached
     Memory     elsewhere: no release in sight, our functions at hand

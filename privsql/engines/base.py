@@ -1,4 +1,4 @@
-"""What an engine is: it runs a scan that was printed for it, where the table lives."""
+"""The interface of an engine, which runs a printed scan where the table is."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Engine(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """End the scans that are under way, from another thread; later ones are not touched."""
+        """Cancel the running scans, from another thread; later ones are unaffected."""
         ...
 
     def close(self) -> None:
-        """End everything and let go of the table.  Closing again changes nothing."""
+        """Cancel everything and release the table.  Closing again has no effect."""
         ...

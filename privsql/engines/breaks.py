@@ -1,4 +1,4 @@
-"""Python code that another thread may break off, as Ctrl-C would.
+"""Python code that another thread can interrupt, as Ctrl-C would.
 
     able(work)   runs it; what strikes comes out as ``Broken``, and never after ``able`` is left
     strike()     breaks it, wherever it is, unless it has ended or a shield is up

@@ -1,4 +1,4 @@
-"""Statements on one database: each on its own cursor, in another thread, and each can be ended.
+"""Statements on one database, each on its own cursor and thread, each cancelable.
 
     caller ── cursor ──> worker thread runs the statement
        └── waits for it, for an interruption, for the end of its time, for Ctrl-C;
@@ -210,8 +210,8 @@ class Calls:
                 raise InterfaceError("the connection is closed", hint="open the release again")
             if len(self._left) >= LEFT:
                 raise OperationalError(
-                    "statements that took too long are still being ended",
-                    hint="ask again in a moment",
+                    "earlier statements that timed out are still being canceled",
+                    hint="try again in a moment",
                 )
             with interruptible():
                 try:

@@ -1,4 +1,4 @@
-"""In-memory databases that reach nothing outside: how one is made, locked, filled and asked."""
+"""Sandboxed in-memory databases: created, locked, filled and queried."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def fetched(
             cursor.execute(parsed(cursor, cut), values)
         table = cursor.to_arrow_table()
         if table is None:
-            raise ProgrammingError("the statement has no rows to give")
+            raise ProgrammingError("the statement returns no rows")
         if most is not None and not most.fits(table):
             raise TooLargeError(
                 f"the result is larger than {most.rows} rows, {most.cells} cells"

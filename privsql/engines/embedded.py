@@ -1,4 +1,4 @@
-"""The embedded engine: a release attached, read-only, to an in-memory DuckDB of its own.
+"""The embedded engine: a release attached, read-only, to its own in-memory DuckDB.
 
 A file that is opened directly is shared by all of the program under its path, with one
 configuration for everyone, and another configuration is refused.  Attached to a database
@@ -91,7 +91,7 @@ def _attach(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
             hint="close that connection first",
         ) from None
     except duckdb.CatalogException:
-        raise IntegrityError(f"{release.path} is a release no longer") from None
+        raise IntegrityError(f"{release.path} is no longer a release") from None
     except duckdb.Error:
         raise OperationalError(
             f"{release.path} cannot be read: it was moved, is in use, or is damaged"

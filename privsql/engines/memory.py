@@ -1,4 +1,4 @@
-"""The database that answers: in memory, with our functions, and without any release.
+"""The in-memory database of the reconstruction, with the kernels and without any release.
 
 The scan's small result is loaded, reconstruction and the rest of the query are SQL over it.
 An analyst's own expressions run here and nowhere else, so here is nothing but that result.

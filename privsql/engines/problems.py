@@ -1,4 +1,4 @@
-"""DuckDB's errors in our words.
+"""DuckDB's errors as errors of privsql.
 
 What DuckDB says at run time quotes the values it stumbled over (``Could not convert string
 '...'``), and rows of a release are not to be told by way of errors.  So its text passes
@@ -19,25 +19,26 @@ from privsql.errors import (
     OperationalError,
     ProgrammingError,
     TooLargeError,
+    with_article,
 )
 
 
 class CanceledError(OperationalError):
-    """Somebody interrupted the statement."""
+    """The statement was canceled."""
 
     code = "canceled"
     sqlstate = "57014"
 
 
 class TimedOutError(OperationalError):
-    """The statement took longer than it may."""
+    """The statement exceeded its time limit."""
 
     code = "timeout"
     sqlstate = "57014"
 
 
 class OutOfMemoryError(OperationalError):
-    """The statement needs more memory than it may use."""
+    """The statement exceeded its memory limit."""
 
     code = "memory"
     sqlstate = "53200"
@@ -90,7 +91,7 @@ _KINDS: tuple[tuple[type[Exception], type[Error], str, str], ...] = (
     (
         duckdb.InvalidInputException,
         DataError,
-        "a function was given a value that it cannot take",
+        "a function was given a value that it does not accept",
         "leave such rows out with a condition, or use the function's TRY form",
     ),
     (
@@ -102,7 +103,7 @@ _KINDS: tuple[tuple[type[Exception], type[Error], str, str], ...] = (
     (
         duckdb.InternalError,
         InternalError,
-        "DuckDB failed at the statement",
+        "DuckDB failed to run the statement",
         "open the release again, and report the statement as a bug",
     ),
     (
@@ -121,7 +122,7 @@ _KINDS: tuple[tuple[type[Exception], type[Error], str, str], ...] = (
 
 
 def translated(problem: Exception) -> Error:
-    r"""One of our errors for one of DuckDB's; raise it ``from None``.
+    r"""The error of privsql for one of DuckDB's; raise it ``from None``.
 
     >>> print(translated(duckdb.ConversionException("Could not convert string 'Ann' to INT32")))
     ERROR 22023 [data]: a value cannot be converted to the type that the statement asks for
@@ -154,6 +155,6 @@ def translated(problem: Exception) -> Error:
         # What Python objects to while texts, parameters and tables are handed over.
         return ProgrammingError("the statement, a parameter or a table cannot be understood")
     return InternalError(
-        f"running the statement failed with a {type(problem).__name__}",
+        f"running the statement failed with {with_article(type(problem).__name__)}",
         hint="please report the statement as a bug",
     )

@@ -1,4 +1,4 @@
-"""The time of one whole statement, and a way to end it wherever it is.
+"""The time limit of one whole statement, and its cancellation at any point.
 
     statement ── read and plan ── scan ── ... ── reconstruct
                  Python            DuckDB         DuckDB

@@ -1,4 +1,4 @@
-"""Threads that are used again.
+"""Reusable threads.
 
 A statement of ours takes a dozen, and starting one costs three times what handing over does.
 

@@ -1,1 +1,1 @@
-"""The ways in: command line today; connections and servers stand beside it."""
+"""User interfaces: command line, Python connections and servers."""

@@ -1,4 +1,4 @@
-"""Advice for publishers: parameters for a wanted guarantee, or for a wanted interval width.
+"""Advice for publishers: parameters for a given guarantee or interval width.
 
     guarantee  ── formulas (privsql.audit.advise) ─────────────────────> lines of a spec
     widths     ── pilots, a curve (privsql.audit.curves), a search ────> the smallest retention
@@ -50,7 +50,7 @@ def advise(
     seed: int | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Advice:
-    """Say what to write into a spec for one wanted thing, and what that means.
+    """Lines of a spec that reach one goal, and what they mean.
 
     Wanted is one of: a total ``epsilon``; ``rho = (rho1, rho2)``; ``s = (s, rho1, rho2)``;
     ``relative_error`` and ``probability`` (lambda and delta; ``people``: without cutting groups
@@ -69,7 +69,7 @@ def advise(
     goals = [epsilon, rho, s, small_sum, pairs or None]
     goals.append(None if relative_error is None and probability is None else True)
     if sum(goal is not None for goal in goals) != 1:
-        raise ProgrammingError("one thing is advised on at a time", hint=f"give {GOALS}")
+        raise ProgrammingError("only one goal can be advised on at a time", hint=f"give {GOALS}")
     rho = None if rho is None else _numbers("rho", rho, 2)  # type: ignore[assignment]
     s = None if s is None else _numbers("s", s, 3)  # type: ignore[assignment]
     if epsilon is not None:
@@ -103,11 +103,11 @@ def advise(
     else:
         found = guarantees.columns_of(wanted, names, sizes)
     if epsilon is not None:
-        text = f"wanted: epsilon {epsilon:g} (local differential privacy of one person's values)"
+        text = f"goal: epsilon {epsilon:g} (local differential privacy of one person's values)"
         return guarantees.advise_epsilon(epsilon, found, split, text)
     if rho is not None:
         text = (
-            f"wanted: no ({rho[0]:g}, {rho[1]:g}) breach: a belief of {rho[0]:g} stays below"
+            f"goal: no ({rho[0]:g}, {rho[1]:g}) breach: a belief of {rho[0]:g} stays below"
             f" {rho[1]:g}, and the other way round"
         )
         return guarantees.advise_epsilon(epsilon_for_rho(*rho), found, split, text)

@@ -1,4 +1,4 @@
-"""From a wanted guarantee to lines of a spec, and to words about what they mean."""
+"""From a given guarantee to lines of a spec, with an explanation."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def columns_of(spec: Spec | None, names: Sequence[str], values: Sequence[int]) -
         sizes = [checked_size(each) for each in values]
         if not sizes:
             raise AdviseError(
-                "how many values does the column have?", hint="give --values 3, or a spec"
+                "the number of values of the column is not known", hint="give --values 3, or a spec"
             )
         if min(sizes) < 2:
-            raise AdviseError("a column of one value hides nothing and tells nothing")
+            raise AdviseError("a column with a single value carries no information")
         several = len(sizes) > 1
         labels = [f"column_{i + 1}" if several else "column" for i in range(len(sizes))]
         pairs = zip(labels, sizes, strict=True)
         return Columns(tuple((name, 1 / size) for name, size in pairs), named=False)
     if values:
-        raise AdviseError("the spec says how many values there are", hint="leave --values out")
+        raise AdviseError("the spec gives the number of values already", hint="leave --values out")
     wanted = [spec.column(name) for name in names] or [
         column for column in spec.sensitive if column.mechanism in BOUNDED
     ]
@@ -92,8 +92,8 @@ def advise_epsilon(total: float, columns: Columns, split: str, wanted: str) -> A
         return advice
     # A belief in one column may rise by what another one shows: only the total is a promise.
     caution = (
-        f"what is wanted holds for {', '.join(part.name for part in parts)} only, not for the"
-        f" release: {', '.join(name for name, _ in columns.others)} add to epsilon"
+        f"this goal covers {', '.join(part.name for part in parts)} only, not the"
+        f" release: {', '.join(name for name, _ in columns.others)} add to its epsilon"
     )
     return replace(advice, warnings=(*advice.warnings, caution))
 
@@ -104,7 +104,7 @@ def advise_s(s: float, rho1: float, rho2: float, columns: Columns) -> Advice:
     kept = formulas.retention_for_s(s, rho1, rho2, count)
     parts = [Part(n, q, kept, formulas.epsilon_of(kept, q)) for n, q in columns.parts]
     wanted = (
-        f"wanted: no ({s:g}, {rho1:g}, {rho2:g}) breach: of a set of values at most {s:g} times"
+        f"goal: no ({s:g}, {rho1:g}, {rho2:g}) breach: for a set of values at most {s:g} times"
         f" as likely as by chance, a belief of {rho1:g} stays below {rho2:g}"
     )
     if count > 1:
@@ -128,12 +128,12 @@ def advise_groups(
     """(lambda, delta): the caps of personal groups, and what a source keeps under them."""
     error, chance = formulas.checked_lambda(relative_error, probability)
     wanted = (
-        f"wanted: ({error:g}, {chance:g}) reconstruction privacy: no bound by Chernoff below"
+        f"goal: ({error:g}, {chance:g}) reconstruction privacy: no Chernoff bound below"
         f" {chance:g} on the chance that a personal group's estimate is {error:.0%} too small"
     )
     if people is not None:
         if any(rarest <= 0 for _, rarest in columns.parts):
-            raise AdviseError("a value is never drawn", hint="give it a replacing probability")
+            raise AdviseError("a value is never drawn", hint="give it a replacement probability")
         sizes = [1 / rarest for _, rarest in columns.parts]
         kept = min(formulas.retention_for_groups(people, m, error, chance) for m in sizes)
         parts = [Part(n, q, kept, formulas.epsilon_of(kept, q)) for n, q in columns.parts]
@@ -147,7 +147,7 @@ def advise_groups(
     shown = LEVELS[-1:] if cap == SURE else LEVELS
     levels = [_level(f, channels, error, chance) for f in LEVELS]
     lines = [level.text(error) for level in levels if level.frequency in shown]
-    lines.append("the exact chance is larger than what Chernoff's bound leaves of it")
+    lines.append("the exact chance is larger than the Chernoff bound suggests")
     lines.append("rows that stay carry a weight, so that totals stay right; errors grow with it")
     numbers: dict[str, object] = {
         "lambda": error,
@@ -167,18 +167,19 @@ def advise_groups(
     warnings = []
     if cap == SURE:
         lines.append(
-            'cap = "grid" keeps more rows where no value fills a group, but goes by estimates of'
-            " that: groups whose most frequent value is estimated too low keep too many"
+            'cap = "grid" keeps more rows where no value dominates a group, but relies on'
+            " estimates: groups whose most frequent value is estimated too low keep too many"
         )
     elif spec is None or spec.protect is None or spec.protect.source != "raw":
         warnings.append(
-            f'cap = "{cap}", as in the spec, goes by estimated frequencies: groups whose most'
+            f'cap = "{cap}", as in the spec, relies on estimated frequencies: groups whose most'
             " frequent value is estimated too low keep too many rows, and an audit with raw data"
             f' says so; cap = "{SURE}" is sure'
         )
     if levels[-1].cap < 1:
         warnings.append(
-            "one row is already more than the cap of a group of one value: no release keeps this"
+            "a single row already exceeds the cap of a group with one value: no release can"
+            " satisfy this"
         )
     return Advice(wanted, toml, tuple(lines), numbers, tuple(warnings))
 
@@ -213,7 +214,7 @@ def advise_small_sum(
         "decoy groups are formed from raw values: the release claims no epsilon",
     )
     return Advice(
-        f"wanted: small sum privacy T_P of {wanted:g} at e = {error:g} for sums up to {alpha}",
+        f"goal: small sum privacy T_P of {wanted:g} at e = {error:g} for sums up to {alpha}",
         entry(name, ['mechanism = "decoy"', f"group_size = {c}"]),
         lines,
         {"group_size": c, "small_sum_privacy": got, "error": error, "alpha": alpha},
@@ -232,8 +233,8 @@ def _retentions(parts: Sequence[Part], columns: Columns, wanted: str, split: str
         )
         if part.epsilon > EPSILON_LIMIT:
             warnings.append(
-                f"epsilon of {part.name} is above {EPSILON_LIMIT:g}: published values give"
-                " originals away"
+                f"epsilon of {part.name} is above {EPSILON_LIMIT:g}: published values reveal"
+                " originals"
             )
     total = sum(part.epsilon for part in parts)
     if len(parts) > 1:
@@ -250,7 +251,7 @@ def _retentions(parts: Sequence[Part], columns: Columns, wanted: str, split: str
             f"with the other sensitive columns, as the spec has them ({each}):"
             f" epsilon {total:.4g} in all"
             if math.isfinite(total)
-            else f"other sensitive columns, as the spec has them: {each}; none in all"
+            else f"other sensitive columns, as the spec has them: {each}; no epsilon in all"
         )
     lines.append("for one publication; publishing the same people anew without a key adds to it")
     return Advice(

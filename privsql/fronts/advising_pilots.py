@@ -1,4 +1,4 @@
-"""Pilot publications: how wide intervals come out at a retention, measured and not guessed.
+"""Pilot publications, which measure interval widths at a retention.
 
 A pilot publishes the source at a candidate retention into a private temporary folder, asks the
 named queries there as an analyst would, and is deleted.  So every query that the SQL layer
@@ -140,8 +140,8 @@ class Pilots:
             near = min(POWERS, key=lambda each: abs(each - power))
             if not abs(near - power) < OFF:
                 raise AdviseError(
-                    f"query {i + 1}: its interval does not go with the root of the rows of a"
-                    " sample, so none can be predicted from it",
+                    f"query {i + 1}: its interval does not scale with the square root of the"
+                    " sample size, so it cannot be predicted from a sample",
                     hint="take a larger --sample, or --sample 0 for all rows",
                 )
             powers.append(near)
@@ -289,7 +289,7 @@ def read_width(
     """
     if outcome.kind != "rows":
         raise ProgrammingError(
-            f"query {number + 1} is no question with an answer", hint="give a SELECT"
+            f"query {number + 1} does not return an answer", hint="give a SELECT"
         )
     if not outcome.bars:
         raise AdviseError(

@@ -1,4 +1,4 @@
-"""An advice: what to write into a spec, what it means, and the trade-off behind it."""
+"""Advice as text: lines for a spec, what they mean, and the trade-off behind them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tradeoff:
             [f"{row.retention:.3g}{'*' * row.advised}", *map(_shown, (row.epsilon, *row.widths))]
             for row in self.rows
         ]
-        lines.append(["wanted", "", *map(_shown, self.wanted)])
+        lines.append(["goal", "", *map(_shown, self.wanted)])
         sizes = [max(map(len, column)) for column in zip(names, *lines, strict=True)]
         return "\n".join(
             "  ".join(cell.rjust(size) for cell, size in zip(line, sizes, strict=True)).rstrip()
@@ -58,7 +58,7 @@ class Tradeoff:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to write into a spec for a wanted guarantee or interval width.
+    """Lines of a spec for a given guarantee or interval width.
 
     ``numbers`` holds the figures by name, for programs; ``to_dict()`` has everything.
     """
@@ -105,7 +105,7 @@ class Advice:
         """Draw the trade-off into a picture file; needs the extra ``privsql[plot]``."""
         if self.tradeoff is None:
             raise ProgrammingError(
-                "there is a curve only for a wanted interval width", hint="give queries and widths"
+                "there is a curve only for given interval widths", hint="give queries and widths"
             )
         check_picture(path)
         draw(self.tradeoff, Path(path))
@@ -118,7 +118,7 @@ def check_picture(path: str | Path) -> None:
     where = Path(path)
     if where.suffix.lower() not in PICTURES:
         raise ProgrammingError(
-            f"{where} is no name of a picture", hint=f"end it in {', '.join(PICTURES)}"
+            f"{where} is not a picture file", hint=f"end it in {', '.join(PICTURES)}"
         )
     if not where.parent.is_dir() or where.is_dir():
         raise OperationalError(f"a picture cannot be written to {where}: there is no such folder")

@@ -1,4 +1,4 @@
-"""From wanted interval widths on named queries to the smallest retention that gives them."""
+"""From interval widths of given queries to the smallest retention that achieves them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def advise_widths(
     say: Callable[[str], None] | None,
     grid: Sequence[float],
 ) -> Advice:
-    """The smallest retention at which each query's ± is at most what is wanted."""
+    """The smallest retention at which each query's ± is at most the given one."""
     if not all(0 < checked_number(each, "a retention of the curve") < 1 for each in grid):
         raise AdviseError("the retentions of the curve must lie between 0 and 1")
     grid = sorted(set(grid), reverse=True)
@@ -106,12 +106,12 @@ def _advice(
     rows.sort(key=lambda row: -row.retention)
     kind = "relative ±" if relative else "±"
     meaning = [
-        f"query {i + 1}: {kind} {width:.4g} is to be expected, {each.width:g} was wanted"
+        f"query {i + 1}: {kind} {width:.4g} is expected, {each.width:g} was asked for"
         for i, (each, width) in enumerate(zip(questions, found.widths, strict=True))
     ]
     meaning.append(
         "± is half of the interval (95% unless the query says otherwise), of the widest cell"
-        + "; relative to what raw rows say" * relative
+        + "; relative to the answer from raw rows" * relative
     )
     epsilon = total(found.retention)
     meaning.append(
@@ -131,14 +131,14 @@ def _advice(
     ]
     if pilots.sampled < pilots.rows:
         meaning.append(
-            f"predicted from a sample of {pilots.sampled:,} of {pilots.rows:,} rows; widths went"
-            " with the root of the rows, checked on a quarter of it; whether a group is personal"
-            " was judged on the sample"
+            f"predicted from a sample of {pilots.sampled:,} of {pilots.rows:,} rows; widths"
+            " scaled with the square root of the rows, checked on a quarter of it; whether a group"
+            " is personal was judged on the sample"
         )
     shared = " and ".join(column.name for column in chosen)
     count = f"{len(questions)} queries" if len(questions) > 1 else "a query"
     return Advice(
-        wanted=f"wanted: narrow intervals for {count}, by the smallest retention"
+        wanted=f"goal: narrow intervals for {count}, with the smallest retention"
         f" {'that ' + shared + ' share' if len(chosen) > 1 else 'of ' + shared}",
         toml="\n\n".join(
             entry(
@@ -167,8 +167,8 @@ def _advice(
             "sampled": pilots.sampled,
         },
         warnings=(
-            "this was found from raw rows, and a release shows its retention: round it up to a"
-            " number that you could have chosen without them, and keep the curve to yourself",
+            "this was derived from raw rows, and a release discloses its retention: round it up"
+            " to a value that you could have chosen without them, and do not publish the curve",
         ),
         tradeoff=Tradeoff(
             tuple(each.sql for each in questions),
@@ -187,7 +187,7 @@ def _question(i: int, sql: object, width: object) -> Question:
     if not wanted > 0:
         raise AdviseError(
             f"the width of query {i + 1} must be above 0",
-            hint="only a retention of 1 would have no error, and no privacy",
+            hint="only a retention of 1 has no error, and it gives no privacy",
         )
     return Question(sql, wanted)
 
@@ -213,7 +213,7 @@ def _chosen(spec: Spec, queries: Sequence[str], names: Sequence[str]) -> list[Co
             )
     if not found:
         raise AdviseError(
-            "the queries speak of no sensitive column that has a retention to choose",
+            "the queries use no sensitive column whose retention can be chosen",
             hint="ask about one, or name columns with --column",
         )
     return found
@@ -237,7 +237,7 @@ def _limit(column: ColumnSpec, rarest: float) -> float:
     if most <= 0:
         raise AdviseError(
             f"{column.name} has an infinite epsilon at every retention: a value is never drawn",
-            hint="give every value a replacing probability, or write accept_epsilon = true",
+            hint="give every value a replacement probability, or write accept_epsilon = true",
         )
     return most
 
@@ -267,7 +267,8 @@ def _sample(spec: Spec, sample: int | None) -> int:
     checked_whole(sample, "the rows of a sample", 0, 2**31 - 1)
     if sample and whole:
         raise AdviseError(
-            "with [protect.reconstruction] or decoy groups, intervals do not go with the rows",
+            "with [protect.reconstruction] or decoy groups, intervals do not scale with the number"
+            " of rows",
             hint="leave --sample out: all rows are used",
         )
     if 0 < sample < 1000:

@@ -107,7 +107,7 @@ class PrivsqlDialect(default.DefaultDialect):
                 " a server is postgresql+psycopg://user@host:port/name"
             )
         if not url.database:
-            raise exc.ArgumentError("say which release: privsql:///release.duckdb")
+            raise exc.ArgumentError("name the release: privsql:///release.duckdb")
         return [url.database], _settings(url.query)
 
     @classmethod
@@ -178,7 +178,7 @@ class PrivsqlDialect(default.DefaultDialect):
     def get_pk_constraint(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """A published row has no key: it is nobody's."""
+        """A published row has no key."""
         self._table(connection, table_name, schema)
         return {"constrained_columns": [], "name": None}
 
@@ -258,7 +258,7 @@ def _settings(query: Mapping[str, str | tuple[str, ...]]) -> dict[str, object]:
                 f"privsql:// has no option {name!r}; there are {', '.join(_OPTIONS)}"
             )
         if not isinstance(text, str):
-            raise exc.ArgumentError(f"the option {name!r} is there twice")
+            raise exc.ArgumentError(f"the option {name!r} is given twice")
         try:
             found[short] = _OPTIONS[short](text)
         except ValueError:

@@ -1,4 +1,4 @@
-"""What SQLAlchemy's inspector may know of an open release."""
+"""The tables and columns of an open release for SQLAlchemy's inspector."""
 
 from __future__ import annotations
 

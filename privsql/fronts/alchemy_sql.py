@@ -1,4 +1,4 @@
-"""How SQLAlchemy's constructs are written for a release: DuckDB's spelling, and its types.
+"""SQLAlchemy's constructs in DuckDB's dialect, and its types.
 
 Most of SQLAlchemy's own spelling is right as it is.  What differs stands here; whether a
 construct can be answered is for the session to say, with its usual errors.
@@ -59,7 +59,7 @@ class PrivsqlCompiler(compiler.SQLCompiler):
         del require_offset, use_literal_execute_for_simple_int
         options = select._fetch_clause_options or {}
         if options.get("percent") or options.get("with_ties"):
-            raise exc.CompileError("FETCH with PERCENT or WITH TIES is not there; use limit()")
+            raise exc.CompileError("FETCH with PERCENT or WITH TIES is not supported; use limit()")
         wanted = select._fetch_clause if fetch_clause is None else fetch_clause
         return self._cut(wanted, select._offset_clause, kw)
 

@@ -1,4 +1,4 @@
-"""What ``privsql.audit_columns`` and its like answer: an audit's public side, made when asked for.
+"""The tables ``privsql.audit_*`` of a release: the public part of an audit, made on demand.
 
 The tables stand in a database of their own, with no release and no other table in it, so a
 statement about them can reach nothing else, whatever it says.  They depend on the rules and the

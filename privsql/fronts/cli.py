@@ -1,4 +1,4 @@
-"""The command line: one thin coat over the library.
+"""The command line: a thin layer over the library.
 
 Commands are imported when they are asked for, so that `privsql --version` is quick and
 `privsql query` waits for nothing that only a server needs.
@@ -58,7 +58,7 @@ class Main(Commands):
 )
 @click.version_option(privsql.__version__, prog_name="privsql")
 def main() -> None:
-    """SQL over perturbed data: publish tables whose rows nobody can trust, ask what they say."""
+    """SQL over perturbed data: publish perturbed tables, and query them with error bars."""
     legible(sys.stdout)
 
 

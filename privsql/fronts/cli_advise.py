@@ -1,4 +1,4 @@
-"""`privsql advise`: what may be wanted, and how it is told."""
+"""`privsql advise`: its options and output."""
 
 from __future__ import annotations
 
@@ -9,32 +9,38 @@ from typing import Any
 
 import click
 
+from privsql.fronts.cli_common import say
+
 _PATH = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("spec", required=False, type=_PATH)
 @click.option("--spec", "spec_option", type=_PATH, help="The same as the argument SPEC.")
-@click.option("--source", help="Where raw rows are; overrides the spec's.")
-@click.option("--epsilon", type=float, help="Wanted: this epsilon over all columns together.")
+@click.option("--source", help="Source of the raw rows; overrides the spec's.")
+@click.option("--epsilon", type=float, help="Goal: this epsilon over all columns together.")
 @click.option(
-    "--rho", type=float, nargs=2, metavar="R1 R2", help="Wanted: no belief rises from R1 to R2."
+    "--rho", type=float, nargs=2, metavar="R1 R2", help="Goal: no belief rises from R1 to R2."
 )
 @click.option(
     "--s",
     type=float,
     nargs=3,
     metavar="S R1 R2",
-    help="Wanted: the same, for sets up to S times as likely as by chance.",
+    help="Goal: the same, for sets up to S times as likely as by chance.",
 )
-@click.option("--lambda", "relative_error", type=float, help="Wanted: this error, with --delta.")
-@click.option("--delta", "probability", type=float, help="The chance that goes with --lambda.")
 @click.option(
-    "--people", type=float, help="With --lambda: a retention at which no group of so many is cut."
+    "--lambda", "relative_error", type=float, help="Goal: this relative error, with --delta."
 )
-@click.option("--small-sum", type=float, metavar="T_P", help="Wanted: this small sum privacy.")
+@click.option("--delta", "probability", type=float, help="The probability for --lambda.")
 @click.option(
-    "--error", type=float, default=0.3, show_default=True, help="e of --small-sum, a share."
+    "--people",
+    type=float,
+    help="With --lambda: a retention at which no group of this size is cut down.",
+)
+@click.option("--small-sum", type=float, metavar="T_P", help="Goal: this small sum privacy.")
+@click.option(
+    "--error", type=float, default=0.3, show_default=True, help="Relative error e of --small-sum."
 )
 @click.option(
     "--alpha", type=int, default=3, show_default=True, help="The largest small sum of --small-sum."
@@ -45,12 +51,15 @@ _PATH = click.Path(path_type=Path)
     "widths",
     type=float,
     multiple=True,
-    help="Wanted: the ± (half of the 95% interval) that the query before may have; one for"
-    " all queries, or one each.",
+    help="Goal: the ± (half of the 95% interval) of the preceding query; give one for all"
+    " queries, or one each.",
 )
-@click.option("--relative", is_flag=True, help="Widths are shares of the answer: 0.1 is 10%.")
+@click.option("--relative", is_flag=True, help="Widths are fractions of the answer: 0.1 is 10%.")
 @click.option(
-    "--values", type=int, multiple=True, help="Values of a column, without a spec; repeatable."
+    "--values",
+    type=int,
+    multiple=True,
+    help="Number of values of a column, without a spec; repeatable.",
 )
 @click.option(
     "--column", "columns", multiple=True, help="Advise on this column of the spec; repeatable."
@@ -61,28 +70,28 @@ _PATH = click.Path(path_type=Path)
     type=click.Choice(["equal", "retention"]),
     default="equal",
     show_default=True,
-    help="How columns share an epsilon: equally, or by one retention for all.",
+    help="How columns share an epsilon: equally, or with one retention for all.",
 )
 @click.option(
     "--sample",
     type=click.IntRange(min=0),
-    help="Rows that pilots publish of a larger source; 0: all.  [default: 200000]",
+    help="Number of rows to sample from a larger source for pilots; 0: all.  [default: 200000]",
 )
 @click.option(
     "--draws",
     type=click.IntRange(min=1, max=100),
     default=2,
     show_default=True,
-    help="Publications of one pilot.",
+    help="Publications per pilot.",
 )
-@click.option("--seed", type=int, help="For tests: pilots that can be repeated.")
+@click.option("--seed", type=int, help="For tests: makes pilots reproducible.")
 @click.option("--plot", type=_PATH, help="Draw the trade-off curve here (.png, .svg, .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def advise(**given: Any) -> None:
-    """Find parameters for a wanted guarantee, or for a wanted interval width.
+    """Find parameters for a given guarantee or interval width.
 
     Widths are predicted by pilots: the source is published at several retentions into a private
-    folder ($TMPDIR), asked, and deleted; of a large source a sample is copied there.  Nothing is
+    folder ($TMPDIR), queried, and deleted; of a large source a sample is used.  Nothing is
     entered in the ledger of the spec's key.
 
     \b
@@ -120,7 +129,10 @@ def advise(**given: Any) -> None:
     )
     if picture is not None:
         found.plot(picture)
-    click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else str(found))
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        say(str(found))
 
 
 def _check_goals(options: dict[str, Any], queries: Any, widths: Any) -> None:
@@ -134,12 +146,12 @@ def _check_goals(options: dict[str, Any], queries: Any, widths: Any) -> None:
     }
     wanted = [name for name, there in goals.items() if there]
     if len(wanted) != 1:
-        what = f"{' and '.join(wanted)} are too many" if wanted else "nothing is wanted"
+        what = f"{' and '.join(wanted)} are several goals" if wanted else "no goal is given"
         raise click.UsageError(f"{what}: give one of {', '.join(goals)}")
     if ("relative_error" in options) != ("probability" in options):
         raise click.UsageError("--lambda and --delta go together")
     if "people" in options and "relative_error" not in options:
-        raise click.UsageError("--people goes with --lambda and --delta")
+        raise click.UsageError("--people needs --lambda and --delta")
     if (queries or widths) and (not queries or len(widths) not in (1, len(queries))):
         raise click.UsageError(
             f"{len(queries)} queries and {len(widths)} widths: give one --width for all"
@@ -148,4 +160,4 @@ def _check_goals(options: dict[str, Any], queries: Any, widths: Any) -> None:
 
 
 def _said(text: str) -> None:
-    click.echo(text, err=True)
+    say(text, err=True)

@@ -1,4 +1,4 @@
-"""What all commands share: how they are found, how they fail, what they show on a terminal.
+"""Shared parts of all commands: lookup, errors, terminal output.
 
 Exit codes are 0 (fine), 1 (refused, failed or interrupted) and 2 (the command was typed wrongly).
 What was asked for goes to stdout, all else to stderr; errors are printed as the project
@@ -11,6 +11,7 @@ import difflib
 import errno
 import importlib
 import io
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -19,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from privsql.errors import Error, OperationalError, interruptible
+from privsql.errors import Error, OperationalError, interruptible, wrapped
 from privsql.fronts.settings import ESTIMATORS
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def output_option(about: str, *, required: bool = False) -> Callable[[Any], Any]
     )
 
 
-force_option = click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -74,19 +75,19 @@ setting_options = together(
         type=click.FloatRange(0, 1, min_open=True, max_open=True),
         metavar="LEVEL",
         show_default="0.95",
-        help="How often an interval holds the truth.",
+        help="Confidence level of the intervals.",
     ),
     click.option(
         "--simultaneous",
         is_flag=True,
         default=None,
-        help="Intervals that hold for all cells of an answer together.",
+        help="Intervals that hold simultaneously for all cells of an answer.",
     ),
 )
 
 
 class Lazy(MutableMapping[str, click.Command]):
-    """Commands by name, each imported when it is first wanted: ``module:attribute``."""
+    """Commands by name, each imported on first use: ``module:attribute``."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = dict(places)
@@ -123,7 +124,7 @@ class Lazy(MutableMapping[str, click.Command]):
 
 
 class Commands(click.Group):
-    """A group whose commands fail with our errors on stderr and exit code 1.
+    """A group whose commands print errors of privsql on stderr and exit with code 1.
 
     ``sections`` are headings of the help with the names below each, in the order of both.
     """
@@ -136,18 +137,18 @@ class Commands(click.Group):
             with interruptible():
                 return super().invoke(context)
         except Error as problem:
-            fail(str(problem))
+            failed(problem)
         except KeyboardInterrupt:
             fail(INTERRUPTED)
         except OSError as problem:
             if problem.errno == errno.EPIPE:  # `| head` has seen enough; click ends silently
                 raise
-            fail(str(from_system(problem)))
+            failed(from_system(problem))
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; one that is not there is answered with the nearest that is."""
+        """Find a command; an unknown name is answered with the closest known one."""
         name = arguments[0]
         if name not in self.commands and not name.startswith("-") and not context.resilient_parsing:
             near = difflib.get_close_matches(name, list(self.commands), n=1)
@@ -172,19 +173,45 @@ class Commands(click.Group):
 
 def fail(text: str) -> NoReturn:
     """Say why on stderr, and end with exit code 1."""
-    click.echo(text, err=True)
+    say(text, err=True)
     sys.exit(1)
 
 
+def failed(problem: Error) -> NoReturn:
+    """Print an error on stderr, and end with exit code 1."""
+    width = terminal_width(sys.stderr)
+    if width is None:
+        click.echo(str(problem), err=True)
+        sys.exit(1)
+    from privsql.fronts.shell import looks, showing
+
+    display = showing.Display(looks.Looks(looks.wanted(sys.stderr)), width)
+    click.echo(showing.problem(problem, display), err=True)
+    sys.exit(1)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print for people: wrapped between words where the stream is a terminal."""
+    click.echo(wrapped(text, terminal_width(sys.stderr if err else sys.stdout)), err=err)
+
+
+def terminal_width(stream: IO[str]) -> int | None:
+    """Columns of a terminal; None where the stream is none or does not know."""
+    try:
+        return (os.get_terminal_size(stream.fileno()).columns or None) if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
 def from_system(problem: OSError) -> OperationalError:
-    """What the system did not let us do, as an error of ours."""
+    """An error of the operating system as one of privsql."""
     what = problem.strerror or type(problem).__name__
     where = "" if problem.filename is None else f"{problem.filename}: "
     return OperationalError(f"{where}{what[:1].lower()}{what[1:]}")
 
 
 def legible(stream: IO[str] | None) -> None:
-    """Let a terminal that has no ± say so in signs it has: an answer is no reason to fail."""
+    """Escape characters that the terminal's encoding lacks, such as ±, instead of failing."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
 

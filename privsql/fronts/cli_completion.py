@@ -1,4 +1,4 @@
-"""`privsql completion`: what a shell needs to complete our commands, options and file names."""
+"""`privsql completion`: shell completion of commands, options and file names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHELLS = ("bash", "zsh", "fish")
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that completes commands, options and file names in your shell.
 
-    To have it in every new shell, write it where the shell looks, or add a line to its start file:
+    To enable it in every new shell, add a line to the shell's start file, or install the script:
 
     \b
       bash   ~/.bashrc:  eval "$(privsql completion bash)"

@@ -17,13 +17,13 @@ from privsql.fronts.cli_common import PATH, Shown, console
     type=PATH,
     default="privsql-demo",
     show_default=True,
-    help="Where to leave what it makes; an earlier demo's folder is replaced.",
+    help="Folder for the demo's files; an earlier demo's folder is replaced.",
 )
 def demo(folder: Path) -> None:
-    """Show the whole story on an invented clinic, in under a minute.
+    """Show the whole workflow on an invented clinic, in under a minute.
 
-    It publishes a generated table, asks it three questions beside the truth, is refused a
-    fourth, and leaves table, spec, release and a picture in a folder to play with.
+    It publishes a generated table, compares three estimates with the true values, shows a
+    refused query, and leaves table, spec, release and a picture in a folder to experiment with.
 
     \b
     Examples:

@@ -2,7 +2,7 @@
 
     table     for people: each estimate with its error, as ``Answer`` prints itself
     csv       for programs: a header; NULL is nothing, an empty text is ""
-    json      an array of objects, one a row and a line
+    json      an array of objects, one row per line
     parquet   the types of ``Answer.arrow()``
 
 The last three have numbers to the last bit and dates as ISO 8601; columns that are named alike
@@ -74,7 +74,7 @@ def write_table(outcome: Outcome | str, stream: BinaryIO) -> None:
 
 
 def write_csv(outcome: Outcome, stream: BinaryIO) -> None:
-    r"""Comma-separated lines, quoted where RFC 4180 wants it, ended by ``\n``."""
+    r"""Comma-separated lines, quoted where RFC 4180 requires it, ended by ``\n``."""
     names = _names(outcome)
     stream.write((",".join(map(_field, names)) + "\n").encode())
     for rows in _parts(outcome):
@@ -82,7 +82,7 @@ def write_csv(outcome: Outcome, stream: BinaryIO) -> None:
 
 
 def write_json(outcome: Outcome, stream: BinaryIO) -> None:
-    """An array of objects, one a line."""
+    """An array of objects, one per line."""
     keys = [json.dumps(name, ensure_ascii=False) for name in _names(outcome)]
     between = "[\n"
     for rows in _parts(outcome):

@@ -31,4 +31,4 @@ def key_new(path: Path) -> None:
     from privsql.publish.keys import new_key
 
     made = new_key(path)
-    click.echo(f"wrote {path} (key {made.key_id}): keep it secret, and keep it")
+    click.echo(f"wrote {path} (key {made.key_id}): keep it secret, and do not lose it")

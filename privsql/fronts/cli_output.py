@@ -1,4 +1,4 @@
-"""Where a command writes: stdout, or a file that is there as a whole or not at all."""
+"""Output of a command: stdout, or a file that is written atomically."""
 
 from __future__ import annotations
 

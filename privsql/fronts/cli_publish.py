@@ -6,18 +6,21 @@ from pathlib import Path
 
 import click
 
+from privsql.errors import how_many
 from privsql.files import check_target, written
-from privsql.fronts.cli_common import PATH, Shown, fail, force_option, output_option
+from privsql.fronts.cli_common import PATH, Shown, fail, force_option, output_option, say
 
 
 @click.command()
 @click.argument("spec", type=PATH)
 @output_option("The release.", required=True)
-@click.option("--source", help="Where raw rows are; overrides the spec's.")
+@click.option("--source", help="Source of the raw rows; overrides the spec's.")
 @force_option
-@click.option("--seed", type=int, help="UNSAFE, for tests: draws that anybody can repeat.")
+@click.option("--seed", type=int, help="UNSAFE, for tests: draws that anyone can reproduce.")
 @click.option(
-    "--accept-loss", is_flag=True, help="Publish although the key's ledger says that losses add up."
+    "--accept-loss",
+    is_flag=True,
+    help="Publish although the key's ledger shows that privacy losses add up.",
 )
 def publish(
     spec: Path, output: Path, source: str | None, force: bool, seed: int | None, accept_loss: bool
@@ -40,12 +43,12 @@ def publish(
             accept_loss=accept_loss,
             progress=shown,
         )
-    click.echo(str(report))
+    say(str(report))
 
 
 @click.command()
 @click.argument("source")
-@output_option("Write the spec to a file; - is stdout, as without it.")
+@output_option("Write the spec to a file; - is stdout, the default.")
 @force_option
 def init(source: str, output: Path | None, force: bool) -> None:
     """Write a starter spec for a source, with a guess at every role and domain.
@@ -63,7 +66,7 @@ def init(source: str, output: Path | None, force: bool) -> None:
     text = starter(source, output.parent)
     with written(output, force=force) as stream:
         stream.write(text.encode())
-    click.echo(f"wrote {output}: every line marked GUESS wants your eyes")
+    click.echo(f"wrote {output}: check every line marked GUESS")
 
 
 @click.command()
@@ -75,12 +78,14 @@ def init(source: str, output: Path | None, force: bool) -> None:
     type=PATH,
     metavar="FILE",
     default="-",
-    help="Raw rows, CSV or Parquet; - is stdin (CSV), as without it.",
+    help="Raw rows, CSV or Parquet; - is stdin (CSV), the default.",
 )
-@output_option("The batch, CSV or Parquet; - is stdout (CSV), as without it.")
+@output_option("The batch, CSV or Parquet; - is stdout (CSV), the default.")
 @force_option
 @click.option(
-    "--accept-loss", is_flag=True, help="Perturb although the key's ledger says that losses add up."
+    "--accept-loss",
+    is_flag=True,
+    help="Perturb although the key's ledger shows that privacy losses add up.",
 )
 def perturb(spec: Path, rows: Path, output: Path | None, force: bool, accept_loss: bool) -> None:
     """Perturb a client's own rows before they are sent: rows in, a batch out.
@@ -105,12 +110,12 @@ def perturb(spec: Path, rows: Path, output: Path | None, force: bool, accept_los
         if not leaves(output):
             raise
         fail(
-            "interrupted; rows that were written have left, and the ledger of a key counts them;"
-            " what came out is no whole batch, and no release will take it"
+            "interrupted; rows already written count in the key's ledger; the output is not a"
+            " complete batch, and no release will accept it"
         )
-    click.echo(f"perturbed {count:,} row{'s' * (count != 1)}", err=True)
+    click.echo(f"perturbed {how_many(count, 'row')}", err=True)
     for line in (*notes.facts, *(f"WARNING: {warning}" for warning in notes.warnings)):
-        click.echo(line, err=True)
+        say(line, err=True)
 
 
 @click.command()
@@ -128,9 +133,9 @@ def append(release: Path, batch: Path) -> None:
 
     notes = Notes()
     count = run(release, batch, notes)
-    click.echo(f"added {count:,} row{'s' * (count != 1)} to {release}")
+    click.echo(f"added {how_many(count, 'row')} to {release}")
     for fact in notes.facts:
-        click.echo(f"  {fact}")
+        say(f"  {fact}")
 
 
 @click.command()

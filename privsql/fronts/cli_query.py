@@ -17,6 +17,7 @@ from privsql.fronts.cli_common import (
     PATH,
     force_option,
     output_option,
+    say,
     setting_options,
     together,
 )
@@ -51,10 +52,10 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
             "--format",
             "form",
             type=click.Choice(formats),
-            show_default=f"what the output's name ends in, or {formats[0]}",
-            help="What is written.",
+            show_default=f"from the output's extension, or {formats[0]}",
+            help="Output format.",
         ),
-        output_option("Write to a file, whole or not at all; - is stdout."),
+        output_option("Write to a file, atomically; - is stdout."),
         force_option,
     )
 
@@ -65,19 +66,19 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
     "--error-bars",
     is_flag=True,
     default=None,
-    help="Columns n_stderr, n_low, n_high, n_reliable behind each estimate n."
-    " A table shows errors anyway.",
+    help="Add columns n_stderr, n_low, n_high, n_reliable after each estimate n. Tables always"
+    " show errors.",
 )
 def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
-    """Ask a release: SQL from the argument, a file or stdin.
+    """Query a release: SQL from the argument, a file or stdin.
 
     Several statements are separated by `;` and run in order; SET in them changes what the options
     set.  A table shows each estimate as value ± half of its interval.  On a terminal it is cut to
     40 rows and the columns that fit; a pipe or a file gets all of it, and several answers below
     each other.
 
-    The other formats hold one answer with all digits.  csv: NULL is nothing, an empty text is "".
-    json: an array of objects, one a row; what is not finite is "NaN", "Infinity", "-Infinity".
+    The other formats hold one answer with all digits.  csv: NULL is empty, an empty text is "".
+    json: an array of objects, one per row; non-finite numbers are "NaN", "Infinity", "-Infinity".
     parquet: to a file or a pipe.  Dates are ISO 8601.
 
     Notices and errors go to stderr.
@@ -101,11 +102,11 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
 @click.command(cls=Asking)
 @_options(EXPLANATIONS)
 def explain(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
-    """Say how a query would be answered; nothing sensitive is read.
+    """Show how a query would be answered; no sensitive value is read.
 
     States and their factors, condition number, the scan, the reconstruction and the expected width
-    of the intervals, as EXPLAIN RECONSTRUCTION has them.  The formats other than text have a row
-    for each of these: block, item, name, value.
+    of the intervals, as in EXPLAIN RECONSTRUCTION.  The formats other than text have one row
+    for each: block, item, name, value.
 
     \b
     Example:
@@ -125,7 +126,7 @@ def explain(release: Path, sql: str | None, file: Path | None, **given: Any) -> 
 
 
 def _form(asked: str | None, output: Path | None, formats: tuple[str, ...]) -> str:
-    """The format that was asked for, or that the output's name tells, or the one for people."""
+    """The format given, or that of the output's extension, or the one for people."""
     if asked is not None:
         return asked
     ending = "" if output is None else output.suffix.removeprefix(".").lower()
@@ -143,7 +144,7 @@ def _run(
     """Ask every statement and write what comes; everything that can be refused is, first."""
     output: Path | None = given["output"]
     if form == "parquet" and output is None and cli_output.is_terminal(sys.stdout):
-        raise click.UsageError("Parquet is not for a terminal: give -o FILE, or a pipe.")
+        raise click.UsageError("Parquet cannot be written to a terminal: give -o FILE, or a pipe.")
     text = cli_sql.given(sql, file)
     if output is not None:
         sources = (release,) if file is None else (release, file)
@@ -186,7 +187,7 @@ def _answers(
             with cli_sql.placed(text, part):
                 found = answered(con, part)
             for notice in () if isinstance(found, str) else found.notices:
-                click.echo(printable(str(notice)), err=True)
+                say(printable(str(notice)), err=True)
             if part.answers:
                 yield found
 
@@ -195,6 +196,6 @@ def _check_number(parts: list[cli_sql.Part], form: str) -> None:
     answers = sum(part.answers for part in parts)
     if form not in ("table", "text") and answers != 1:
         raise ProgrammingError(
-            f"{form} holds one answer, and these statements have {answers or 'none'}",
-            hint="ask one question at a time, with what it wants SET before it",
+            f"{form} holds one answer, and these statements return {answers or 'none'}",
+            hint="run one query at a time, with its SET statements before it",
         )

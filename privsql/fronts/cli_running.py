@@ -1,4 +1,4 @@
-"""A server as a process: its files, its signals, what it says when it starts.
+"""A server as a process: files, signals and start-up messages.
 
     SIGTERM, SIGINT   stop: nobody new, answers under way may end; a second one stops at once
     SIGHUP            look for releases that were published again and read the certificate anew
@@ -36,7 +36,7 @@ log = logging.getLogger("privsql.pgwire")
 
 
 class OneAccount(History):
-    """Where nobody proves a name, all names are one person's: another name is no way out."""
+    """Without authentication all names count as one user: another name evades nothing."""
 
     def check(self, user: str, release: str, atoms: Atoms, cells: Cells) -> Admission:
         """Check against what everybody was answered."""
@@ -106,7 +106,7 @@ async def _served(plan: Plan, house: House, say: Callable[[str], None]) -> None:
     wanted = asyncio.Event()
 
     def stop(name: str) -> None:
-        log.info("%s: the server stops when its answers have ended", name)
+        log.info("%s: the server stops when running statements have finished", name)
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)  # log and history are safe at any moment
@@ -135,9 +135,9 @@ async def _reloaded(plan: Plan, house: House, server: Server, wanted: asyncio.Ev
             found = await asyncio.to_thread(house.refresh)
             server.security = await asyncio.to_thread(plan.secure_again)
         except Error as problem:
-            log.error("SIGHUP: %s; the server goes on as it was", problem.reason)
+            log.error("SIGHUP: %s; the server continues unchanged", problem.reason)
         else:
-            log.info("SIGHUP: %s", f"now served: {', '.join(found)}" if found else "nothing is new")
+            log.info("SIGHUP: %s", f"now served: {', '.join(found)}" if found else "no changes")
 
 
 def banner(addresses: list[tuple[str, int]], manifests: list[Manifest], security: Security) -> str:

@@ -1,4 +1,4 @@
-"""`privsql serve`: what may be said about a server, and what is refused before it starts."""
+"""`privsql serve`: its options, and checks before the server starts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privsql.errors import ProgrammingError
+from privsql.fronts.cli_common import say
 
 if TYPE_CHECKING:
     from privsql.fronts.pgwire.login import Security
 
 _PATH = click.Path(path_type=Path)
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B)", re.IGNORECASE)
-_SHARE = "half of the machine's, shared out"
+_SHARE = "half of the machine's, divided among workers"
 
 
 def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
@@ -57,66 +58,77 @@ _COUNT = click.IntRange(min=1)
 @click.option(
     "--users",
     type=_PATH,
-    help="Who may log in, from `privsql user add`. Without it everybody on this machine is let in,"
-    " and the difference check takes them for one person.",
+    help="Users who may log in, from `privsql user add`. Without it anyone on this machine may"
+    " connect, and the difference check treats them as one user.",
 )
 @click.option("--tls-cert", type=_PATH, help="A certificate (PEM), with its chain.")
 @click.option("--tls-key", type=_PATH, help="Its key, if it is not in the same file.")
-@click.option("--require-tls", is_flag=True, help="Let nobody in without TLS.")
+@click.option("--require-tls", is_flag=True, help="Refuse connections without TLS.")
 @click.option(
     "--insecure",
     count=True,
-    help="Given twice: listen where other machines reach it although passwords or TLS are missing.",
+    help=(
+        "Given twice: listen on an address that other machines can reach although passwords or"
+        " TLS are missing."
+    ),
 )
 @click.option(
     "--history",
     type=_PATH,
-    help="What each user was answered: keep it. Default: history in the state folder.",
+    help="Record of each user's answers; keep it. Default: history in the state folder.",
 )
 @click.option(
     "--log",
     "journal",
     type=_PATH,
-    help="The audit log, a line a statement. Default: audit.log in the state folder.",
+    help="The audit log, one line per statement. Default: audit.log in the state folder.",
 )
 @click.option(
     "--log-sync",
     is_flag=True,
-    help="Wait for the disk at each line: a power cut takes none, and answers are slower.",
+    help=(
+        "Sync the log to disk after each line: it survives a power failure, and answers are slower."
+    ),
 )
 @click.option(
     "--workers",
     type=_COUNT,
     default=4,
     show_default=True,
-    help="Statements that are worked on at once.",
+    help="Statements that run at the same time.",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
     callback=_amount,
     show_default=_SHARE,
-    help="Of each of a worker's two databases.",
+    help="Memory limit of each of a worker's two databases.",
 )
-@click.option("--threads", type=_COUNT, show_default="one a core", help="Of one scan.")
+@click.option("--threads", type=_COUNT, show_default="one per core", help="Threads of one scan.")
 @click.option(
     "--statement-timeout",
     type=_SECONDS,
     metavar="SECONDS",
     default=300,
     show_default=True,
-    help="Seconds of one statement; 0: no limit.",
+    help="Time limit of a statement in seconds; 0: none.",
 )
 @click.option(
-    "--max-rows", type=_COUNT, default=1_000_000, show_default=True, help="Of one answer."
+    "--max-rows", type=_COUNT, default=1_000_000, show_default=True, help="Most rows of one answer."
 )
-@click.option("--max-connections", type=_COUNT, default=600, show_default=True, help="At once.")
+@click.option(
+    "--max-connections",
+    type=_COUNT,
+    default=600,
+    show_default=True,
+    help="Most connections at the same time.",
+)
 @click.option(
     "--max-message",
     type=click.IntRange(min=10_000),
     default=16_000_000,
     show_default=True,
-    help="Bytes of one message of a client.",
+    help="Largest message of a client, in bytes.",
 )
 @click.option(
     "--auth-timeout",
@@ -124,7 +136,7 @@ _COUNT = click.IntRange(min=1)
     metavar="SECONDS",
     default=30,
     show_default=True,
-    help="Seconds to log in.",
+    help="Time limit for logging in, in seconds.",
 )
 @click.option(
     "--idle-timeout",
@@ -132,7 +144,7 @@ _COUNT = click.IntRange(min=1)
     metavar="SECONDS",
     default=3600,
     show_default=True,
-    help="Seconds without a question; 0: no limit.",
+    help="Time limit of an idle connection in seconds; 0: none.",
 )
 @click.option(
     "--stop-timeout",
@@ -140,7 +152,7 @@ _COUNT = click.IntRange(min=1)
     metavar="SECONDS",
     default=10,
     show_default=True,
-    help="Seconds that answers get to end when the server stops.",
+    help="Seconds that running statements have to finish when the server stops.",
 )
 @click.option(
     "--look-every",
@@ -148,18 +160,18 @@ _COUNT = click.IntRange(min=1)
     metavar="SECONDS",
     default=1,
     show_default=True,
-    help="Seconds between looks for releases that were published again; 0: at SIGHUP only.",
+    help="Seconds between checks for releases that were published again; 0: only at SIGHUP.",
 )
 def serve(releases: tuple[Path, ...], **given: Any) -> None:
     """Serve releases as a read-only PostgreSQL database.
 
     Clients see one database, privsql, with a table for each release; a release is a database by
-    its own name, too.  A release file is only read: no right to write it is needed.  The
+    its own name, too.  A release file is only read: write permission is not needed.  The
     history and the log are in the state folder: $STATE_DIRECTORY (systemd's), or
     $XDG_STATE_HOME/privsql, or ~/.local/state/privsql.
 
-    SIGTERM and SIGINT stop the server when the answers under way have ended, a second one
-    at once.  SIGHUP looks for releases that were published again and reads the certificate.
+    SIGTERM and SIGINT stop the server when running statements have finished, a second one at
+    once.  SIGHUP checks for releases that were published again and reloads the certificate.
 
     \b
     Examples:
@@ -205,7 +217,7 @@ def serve(releases: tuple[Path, ...], **given: Any) -> None:
         ),
     )
     for line in _warnings(security, given["users"]):
-        click.echo(f"WARNING: {line}", err=True)
+        say(f"WARNING: {line}", err=True)
     click.echo(f"history in {plan.history}, audit log in {plan.journal}", err=True)
     cli_running.run(plan, click.echo)
 
@@ -226,7 +238,7 @@ def _security(given: dict[str, Any]) -> Security:
 
 
 def _reached(host: str, security: Security, insecure: int) -> None:
-    """Refuse to stand open to other machines unless that was said twice."""
+    """Refuse unprotected access from other machines unless --insecure is given twice."""
     from privsql.fronts.pgwire.server import check_address
 
     try:
@@ -235,19 +247,19 @@ def _reached(host: str, security: Security, insecure: int) -> None:
         raise ProgrammingError(
             f"{problem.reason}, and passwords or TLS are missing",
             hint="give --users, --tls-cert, --tls-key and --require-tls, or listen on 127.0.0.1;"
-            " who wants it open says --insecure twice",
+            " to listen there anyway, give --insecure twice",
         ) from None
 
 
 def _warnings(security: Security, path: Path | None) -> list[str]:
     found = []
     if security.users is None or path is None:
-        found.append("there are no passwords (--users): who can connect is let in under any name")
+        found.append("there are no passwords (--users): anyone who can connect may use any name")
     else:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            found.append(f"others may read {path}: `chmod 600` it")
+            found.append(f"other users of this machine can read {path}: run `chmod 600`")
         if not security.users.names():
-            found.append(f"there is no user in {path}, so nobody can log in yet")
+            found.append(f"there is no user in {path}, so no one can log in yet")
     return found
 
 

@@ -18,20 +18,20 @@ from privsql.fronts.cli_common import PATH, setting_options
     "--error-bars",
     is_flag=True,
     default=None,
-    help="Columns n_stderr, n_low, n_high, n_reliable behind each estimate n."
-    " Errors are shown anyway.",
+    help="Add columns n_stderr, n_low, n_high, n_reliable after each estimate n. Errors are"
+    " always shown.",
 )
 @click.option("--keep-going", is_flag=True, help="In a script: go on after a failure.")
 def shell(release: Path, keep_going: bool, **given: Any) -> None:
-    """Ask a release questions, one after the other.
+    """Query a release interactively.
 
     Statements end with a semicolon and may take several lines; Tab completes, \\? lists the
     commands.  Ctrl-C cancels the statement that runs, Ctrl-D leaves.  The history is in
-    $XDG_STATE_HOME/privsql, or ~/.local/state/privsql, for your eyes only.
+    $XDG_STATE_HOME/privsql, or ~/.local/state/privsql, readable by you only.
 
-    Without a terminal, statements are read from stdin and nothing is asked: answers go to stdout
-    in full, errors to stderr.  The first failure ends the script with exit code 1; with
-    --keep-going the rest is run as well, and the code is 1 all the same.
+    Without a terminal, statements are read from stdin without prompts: answers go to stdout in
+    full, errors to stderr.  The first failure ends the script with exit code 1; with
+    --keep-going the rest is run as well, and the exit code is still 1.
 
     \b
     Examples:

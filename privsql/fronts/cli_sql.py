@@ -1,4 +1,4 @@
-"""The SQL that a command was given: its text, its statements, and where in it an error is."""
+"""SQL given to a command: its text, its statements, and the position of an error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Part:
 def given(sql: str | None, file: Path | None) -> str:
     """The text: the argument, a file, or stdin where ``-`` stands or a pipe ends."""
     if sql is not None and file is not None:
-        raise click.UsageError(f"There is SQL and --file: {HOW}.")
+        raise click.UsageError(f"SQL and --file are both given: {HOW}.")
     if sql not in (None, "-"):
         return str(sql)
     if file is not None and str(file) != "-":
@@ -99,6 +99,6 @@ def _decoded(content: bytes, name: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise DataError(
-            f"{name} is no UTF-8 text: byte {problem.start + 1} does not belong in one",
+            f"{name} is not valid UTF-8: byte {problem.start + 1} is invalid",
             hint="save it as UTF-8",
         ) from None

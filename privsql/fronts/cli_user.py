@@ -1,4 +1,4 @@
-"""Users of a server on the command line: who may log in, and what each may see."""
+"""`privsql user`: users of a server and the releases each may query."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _FILE = click.option(
 
 @click.group()
 def user() -> None:
-    """Who may log in to `privsql serve`, kept in a file of salted verifiers.
+    """Manage the users of `privsql serve`, in a file of salted verifiers.
 
-    No password is in the file.  It is made with mode 0600, and a server sees changes at the next
-    login.
+    The file contains no passwords and has mode 0600; a server reads changes at the next login.
 
     \b
     Examples:
@@ -40,10 +39,10 @@ def user() -> None:
     "releases",
     multiple=True,
     show_default="all",
-    help="A table this user may ask; again for more.",
+    help="A table this user may query; repeatable.",
 )
 @click.option("--password-stdin", is_flag=True, help="Read the password from stdin: one line.")
-@click.option("--force", is_flag=True, help="Change a user who is there: password and releases.")
+@click.option("--force", is_flag=True, help="Change the password and releases of an existing user.")
 def user_add(
     name: str, path: Path, releases: tuple[str, ...], password_stdin: bool, force: bool
 ) -> None:
@@ -57,7 +56,7 @@ def user_add(
     from privsql.fronts.pgwire.users import ALL, Users
 
     if not name.isprintable() or name != name.strip():
-        raise DataError("a user's name has letters, digits and signs that can be printed")
+        raise DataError("a user name must consist of printable characters")
     users = Users(path)
     known = users.find(name) is not None
     if known and not force:
@@ -72,7 +71,7 @@ def user_add(
 @user.command("list")
 @_FILE
 def user_list(path: Path) -> None:
-    """List the users and what each may see.
+    """List the users and the releases each may query.
 
     \b
     Example:
@@ -89,9 +88,9 @@ def user_list(path: Path) -> None:
 @click.argument("name")
 @_FILE
 def user_remove(name: str, path: Path) -> None:
-    """Remove a user, who cannot log in from now on; connections that are open stay.
+    """Remove a user, who can no longer log in; open connections stay.
 
-    What the user was answered stays in the history, for whoever gets the name next.
+    The user's answers stay in the history, and count for anyone who gets the name later.
 
     \b
     Example:
@@ -105,7 +104,7 @@ def user_remove(name: str, path: Path) -> None:
 
 
 def existing(path: Path) -> Users:
-    """The users of a file that must be there: one without users lets nobody in."""
+    """The users of an existing file; one without users lets no one in."""
     from privsql.fronts.pgwire.users import Users
 
     if not path.exists():
@@ -128,13 +127,13 @@ def _password(from_stdin: bool) -> str:
         try:
             text = sys.stdin.buffer.read(1_000_000).decode()
         except UnicodeDecodeError:
-            raise DataError("the password on stdin is no UTF-8 text") from None
+            raise DataError("the password on stdin is not valid UTF-8") from None
         text = text.removesuffix("\n").removesuffix("\r")
         if "\n" in text:
             raise DataError("there is more than one line on stdin", hint="give the password alone")
         return text
     if not sys.stdin.isatty():
         raise OperationalError(
-            "there is no terminal to ask for the password on", hint="give --password-stdin"
+            "there is no terminal to ask for the password", hint="give --password-stdin"
         )
     return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))

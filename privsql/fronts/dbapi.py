@@ -1,4 +1,4 @@
-"""DB-API 2.0 (PEP 249) on a session: the connection that programs and notebooks hold.
+"""DB-API 2.0 (PEP 249) connections and cursors over a session.
 
 The package ``privsql`` is the module that PEP 249 speaks of; it takes its names from here.
 A release is read-only, which settles what the standard leaves open:
@@ -33,13 +33,13 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class SessionLike(Protocol):
-    """What a connection needs of a session."""
+    """The interface of a session for a connection."""
 
     def run(self, sql: str, parameters: Parameters | None = None, **options: object) -> Outcome:
         """Answer one statement."""
 
     def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
-        """Say how it would be answered."""
+        """Explain how it would be answered."""
 
     def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
         """Spell out the predicate-complement queries of a count."""
@@ -51,7 +51,7 @@ class SessionLike(Protocol):
         """Stop the statement that runs."""
 
     def close(self) -> None:
-        """Let go of the release."""
+        """Close the release."""
 
 
 def connect(
@@ -130,7 +130,7 @@ class Connection:
         self._open()
 
     def close(self) -> None:
-        """Let go of the release; what still runs on it is interrupted."""
+        """Close the release; running statements are interrupted."""
         if self._closed:
             return
         self._closed = True
@@ -232,7 +232,7 @@ class Cursor:
 
     @property
     def description(self) -> list[Description] | None:
-        """Seven fields a column; None when the last statement returned no rows."""
+        """Seven fields per column; None when the last statement returned no rows."""
         return None if self._columns is None else [describe(column) for column in self._columns]
 
     @property

@@ -1,4 +1,4 @@
-"""The gate between the two halves of a query: which cells of a block may be answered.
+"""The disclosure check between scan and reconstruction: which cells may be answered.
 
     engine ── ranges ──> groups and rows behind each cell ── judge ──> personal, or few
            ── atoms ───> the same cells as vectors over public tuples
@@ -59,7 +59,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the gate says about one block."""
+    """The decision about one block."""
 
     verdict: Verdict
     cells: pa.Table  # keys of the cells that were judged
@@ -77,7 +77,7 @@ class Decision:
 
 
 def accounted(served: Served | None, policy: Policy) -> bool:
-    """Whether a user's answers are held against earlier ones."""
+    """Whether a user's answers are compared with earlier ones."""
     return (
         served is not None
         and served.history is not None
@@ -116,7 +116,7 @@ class Gate:
 
     @property
     def differences(self) -> bool:
-        """Whether answers are held against earlier ones."""
+        """Whether answers are compared with earlier ones."""
         return accounted(self._served, self._policy)
 
     @property
@@ -149,12 +149,15 @@ class Gate:
         return Decision(verdict, found, said, summary, _digest(found) if logged else "")
 
     def foreseen(self, plan: BlockPlan, behind: Behind | None) -> str:
-        """What the policy would say to a block, in words.  Nothing is answered or remembered."""
+        """The policy's decision on a block, in words.  Nothing is answered or recorded."""
         policy = self._policy
         if self.off:
-            return "allow: nothing is personal"
+            return "allow: no group is treated as personal"
         if behind is None:
-            return "no sensitive value is told, or everybody's, so nothing is personal"
+            return (
+                "no sensitive value is revealed, or only totals of all rows, so no group is"
+                " personal"
+            )
         found = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
         if behind.together is not None:
             # Hidden columns are in the ranges; the states want them from the block's own scan.
@@ -167,7 +170,7 @@ class Gate:
             f"{_count(verdict.few)} about fewer than {policy.min_rows} rows",
             f"{_count(verdict.refused)} would not be answered",
         ]
-        more = "; held against your earlier answers as well" if self.differences else ""
+        more = "; checked against your earlier answers as well" if self.differences else ""
         return f"{policy.personal_groups}: {', '.join(parts)}{more}"
 
     def ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:
@@ -186,10 +189,10 @@ class Gate:
     def _compared(
         self, plan: BlockPlan, behind: Behind, found: pa.Table, verdict: Verdict
     ) -> Verdict:
-        """Hold the cells that are left against what this user was answered before."""
+        """Compare the remaining cells with the user's earlier answers."""
         served = self._served
         if served is None or served.history is None:
-            raise AssertionError("differences are checked behind a server only")
+            raise AssertionError("differences are checked by a server only")
         rows = np.maximum.reduce(
             [
                 np.nan_to_num(floats(found, GROUP_ROWS(k)))

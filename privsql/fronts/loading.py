@@ -1,4 +1,4 @@
-"""What a statement puts into the database that answers, and what stays there for the next."""
+"""Tables that a statement loads into the answering database, and their reuse."""
 
 from __future__ import annotations
 

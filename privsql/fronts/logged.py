@@ -1,4 +1,4 @@
-"""The log of a server's statements, written before anybody sees an answer."""
+"""The log of a server's statements, written before an answer is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the last table of a query to its outcome: columns with types, and error bars apart."""
+"""From the final table of a query to its outcome: typed columns and separate error bars."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def outcome_of(
             at += 4
         elif columns[i].estimate:
             bars[i] = _no_bars(table.num_rows)
-            why = "it is made of an estimate that a sub-query or a function hides"
+            why = "it is computed from an estimate inside a sub-query or a function"
             notices.append(Notice("no-error", f"{names[i]!r} has no error bar: {why}"))
     shown = ((names[i], visible.column(i), bars[i], outs[i]) for i in bars if outs[i].estimate)
     notices += bar_notices(shown)

@@ -1,4 +1,4 @@
-"""Planning: everything about a query that can be settled before a published row is read."""
+"""Planning: all work on a query before a published row is read."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Planning:
         settings: Settings,
         form: str | None = None,
     ) -> Planned:
-        """Everything that can be settled before a published row is read.
+        """Plan a statement: all work before a published row is read.
 
         ``form`` is that of the scans (see ``sql.forms``), where it is not chosen by cost.
         """
@@ -153,8 +153,8 @@ class Planning:
         outs = tuple(Out(name, False) for name, _ in described)
         said = Notice(
             "published-rows",
-            "these are rows as published: a sensitive value may be anybody's;"
-            " ask for aggregates to have them reconstructed",
+            "these are published rows: sensitive values are perturbed and may be false;"
+            " aggregates are reconstructed",
         )
         return Planned(
             (), (), rows, printed, outs, tuple(described), (said,), (), parameters, printed

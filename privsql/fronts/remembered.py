@@ -1,4 +1,4 @@
-"""Answers that a server gave before and may give again: a release does not change.
+"""The cache of a server's answers; a release does not change.
 
 Nothing in a question may change between two times that it is asked, and what was answered once
 is no news to the history of differences.

@@ -1,4 +1,4 @@
-"""The session: the one path that a query takes, whoever asks.
+"""The session: the single path of a query from every front.
 
 text ── parse ──> statement ── compile ──> blocks and the SQL around them
      ── plan ───> scan and reconstruction of each block
@@ -520,7 +520,7 @@ class Session:
             each.interrupt()
 
     def close(self) -> None:
-        """Let go of the release."""
+        """Close the release."""
         self._closed = True
         for each in (self._engine, self._memory, self._mirror, self._audited):
             each.close()

@@ -1,4 +1,4 @@
-"""What ``SET privsql.*`` and the options of one query can change."""
+"""Settings of a session (``SET privsql.*``) and of one query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ESTIMATORS = ("auto", "inversion", "iterative")
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``SET privsql.*`` can change."""
+    """The settings of ``SET privsql.*``."""
 
     estimator: str = "auto"
     confidence_level: float = 0.95
@@ -27,7 +27,7 @@ class Settings:
         return found
 
     def with_option(self, name: str, value: object) -> Settings:
-        """Change one setting, or say what is wrong with it."""
+        """Change one setting, or refuse its value."""
         short = name.removeprefix("privsql.")
         if short == "estimator":
             if value not in ESTIMATORS:

@@ -1,4 +1,4 @@
-"""Answers as vectors over rows, in few numbers: what ``policy.leverage`` is given.
+"""Answers as compact vectors over rows, the input of ``policy.leverage``.
 
 An aggregate is a weight w for each row.  Rows of one public tuple (an atom, n rows) mostly have the
 same one, and then sqrt(n) w tells all.  Where a public measure tells them apart it does not:

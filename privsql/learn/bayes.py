@@ -80,7 +80,7 @@ class NaiveBayes(Classifier):
         prior = counts.of(()).counts[:, 0]
         if np.isnan(prior).any():
             raise ProgrammingError(
-                "the release does not tell how many rows each class has",
+                "the release does not determine how many rows each class has",
                 hint="learn from a larger release",
             )
         self.likelihoods_ = tuple(self._likelihood(counts, feature) for feature in features)

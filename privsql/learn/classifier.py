@@ -1,4 +1,4 @@
-"""What classifiers have in common: parameters, original values to predict from, scores.
+"""The base of all classifiers: parameters, prediction from original values, scores.
 
 The names are scikit-learn's, which is not needed.  What differs is ``fit``: it takes a
 release, never rows.
@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.errors import ProgrammingError
+from privsql.errors import ProgrammingError, with_article
 from privsql.learn.counts import Counts, opened
 from privsql.learn.features import Feature
 
@@ -129,7 +129,7 @@ class Classifier(ABC):
     def _check_fitted(self) -> None:
         if not hasattr(self, "classes_"):
             raise ProgrammingError(
-                f"this {type(self).__name__} has learnt nothing yet",
+                f"this {type(self).__name__} is not fitted yet",
                 hint="call fit(release, target=...) first",
             )
 
@@ -163,7 +163,7 @@ def columns_of(X: Any, names: Sequence[str]) -> tuple[dict[str, list[Any]], int]
         have = {str(name): X[name] for name in X.columns}
     else:
         raise ProgrammingError(
-            f"cannot predict from a {type(X).__name__}",
+            f"cannot predict from {with_article(type(X).__name__)}",
             hint="give a DataFrame, an Arrow table or a dict of columns, with original values",
         )
     folded = {name.casefold(): name for name in reversed(have)}
@@ -180,7 +180,7 @@ def columns_of(X: Any, names: Sequence[str]) -> tuple[dict[str, list[Any]], int]
     sizes = {len(column) for column in found.values()}
     if len(sizes) > 1:
         raise ProgrammingError(
-            "the columns have different lengths", hint="give one value a row in each"
+            "the columns have different lengths", hint="give one value per row in each"
         )
     return found, sizes.pop() if sizes else 0
 

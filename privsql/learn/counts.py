@@ -1,4 +1,4 @@
-"""What a classifier asks: counts of classes, by cells of one column, under a path of conditions.
+"""Counts that a classifier queries: classes, by cells of one column, under conditions.
 
 Every answer is a reconstruction by inversion, so cells add up and each carries its standard
 error; a cell that the release refuses, because its rows are one personal group or too few, is NaN.
@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.errors import DatabaseError, NotSupportedError, ProgrammingError, TooLargeError
+from privsql.errors import (
+    DatabaseError,
+    NotSupportedError,
+    ProgrammingError,
+    TooLargeError,
+    with_article,
+)
 from privsql.fronts.session import Session
 from privsql.learn.features import Condition, Feature
 from privsql.release.names import quoted
@@ -44,7 +50,7 @@ def opened(source: object) -> Iterator[Session]:
     held = getattr(source, "_session", source)
     if not isinstance(held, Session):
         raise ProgrammingError(
-            f"cannot learn from a {type(source).__name__}",
+            f"cannot learn from {with_article(type(source).__name__)}",
             hint="give the path of a release or what privsql.connect(path) returns;"
             " rows are never learnt from",
         )
@@ -53,7 +59,7 @@ def opened(source: object) -> Iterator[Session]:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts and half of their intervals: one row a class, one column a key."""
+    """Counts and half of their intervals: one row per class, one column per key."""
 
     keys: tuple[Any, ...]
     counts: Floats
@@ -61,7 +67,7 @@ class Tally:
 
 
 class Counts:
-    """Asks one release about one target."""
+    """Counts of one target, queried from one release."""
 
     def __init__(
         self,

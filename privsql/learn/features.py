@@ -1,4 +1,4 @@
-"""Features: the columns that a classifier may look at, and the conditions it may ask of them.
+"""Features: columns that a classifier uses, and conditions on them.
 
 A column of categories is asked ``column = value``; a column of numbers or times is asked
 ``column <= cut``, with few cuts.  A condition is either side of such a question, as SQL with

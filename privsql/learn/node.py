@@ -1,4 +1,4 @@
-"""The nodes of a tree, and how they are printed."""
+"""Nodes of a decision tree, and their text form."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from privsql.errors import how_many
 from privsql.learn.features import Condition
 
 
@@ -72,12 +73,12 @@ class Node:
 def text_of(root: Node, target: str, classes: Sequence[Any], level: float) -> str:
     """A tree as text: a line for each node, leaves with the class they predict.
 
-    >>> leaf = Node((10.0, 90.25), (4.0, 5.5), stop="no split is more than noise")
+    >>> leaf = Node((10.0, 90.25), (4.0, 5.5), stop="no split exceeds noise")
     >>> print(text_of(leaf, "ill", ["no", "yes"], 0.95))
-    all rows: no 10 ± 4 | yes 90 ± 6 -> yes (no split is more than noise)
-    ill by reconstructed counts; ±: half of the 95% interval
+    all rows: no 10 ± 4 | yes 90 ± 6 -> yes (no split exceeds noise)
+    ill from reconstructed counts; ±: half of the 95% interval
     """
-    end = f"{target} by reconstructed counts; ±: half of the {100 * level:.4g}% interval"
+    end = f"{target} from reconstructed counts; ±: half of the {100 * level:.4g}% interval"
     return "\n".join([*_lines(root, "all rows", "", "", classes), end])
 
 
@@ -89,9 +90,8 @@ def _lines(node: Node, words: str, lead: str, below: str, classes: Sequence[Any]
     line = f"{lead}{words}: {' | '.join(parts)}"
     said = [node.stop] if node.stop else []
     if node.silent:
-        plural = "s" * (node.silent > 1)
         said.append(
-            f"{node.silent} split{plural} left out: not answered, a side is one personal group"
+            f"{how_many(node.silent, 'split')} left out: not answered, a side is one personal group"
             " or too few rows"
         )
     if node.large:

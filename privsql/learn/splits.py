@@ -1,4 +1,4 @@
-"""Whether a split is worth making, and more than noise.
+"""The value of a split, and its significance.
 
 A node holds N rows, N_k of class k, in shares ``pi_k = N_k / N``.  A split sends ``n_L`` of them,
 ``n_Lk`` of class k, to the left, a share ``lambda = n_L / N``.  What it finds is how far the

@@ -92,13 +92,13 @@ class DecisionTreeClassifier(Classifier):
         node = self._node(counts, ())
         if node is None or not node.rows > 0:
             raise ProgrammingError(
-                "the release does not tell how many rows each class has",
+                "the release does not determine how many rows each class has",
                 hint="learn from a larger release",
             )
         return node
 
     def _node(self, counts: Counts, path: Sequence[Condition]) -> Node | None:
-        """A node without a split; None where the release does not speak of its rows."""
+        """A node without a split; None where the release gives no answer about its rows."""
         tally = counts.of(path)
         if not tally.keys or np.isnan(tally.counts).any():
             return None
@@ -114,7 +114,7 @@ class DecisionTreeClassifier(Classifier):
         depth: int,
     ) -> Node:
         if depth >= self.max_depth:
-            return node.stopped("as deep as it may be")
+            return node.stopped("maximum depth")
         if node.rows < 2 * self.min_rows:
             return node.stopped("too few rows")
         if sum(count > 0.5 for count in node.counts) < 2:
@@ -134,7 +134,7 @@ class DecisionTreeClassifier(Classifier):
                 self._grow(counts, features, (*path, sides[0]), left, depth + 1),
                 self._grow(counts, features, (*path, sides[1]), right, depth + 1),
             )
-        return node.stopped("no split is more than noise")
+        return node.stopped("no split exceeds noise")
 
     def _candidates(
         self,

@@ -1,1 +1,1 @@
-"""What may be answered: decided between the scan and the reconstruction."""
+"""Disclosure policy, decided between scan and reconstruction."""

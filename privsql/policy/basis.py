@@ -1,4 +1,4 @@
-"""An orthonormal basis of what one user was answered, and how much of a group it holds.
+"""An orthonormal basis of one user's answers, and the share of a group within it.
 
 Coordinates are atoms scaled by the root of their row counts.  With Q the basis (one vector a
 row) and Q_g its columns of group g,

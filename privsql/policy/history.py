@@ -1,4 +1,4 @@
-"""What each user was answered, kept over restarts: one SQLite file, written before an answer.
+"""The history of each user's answers: one SQLite file, written before an answer is sent.
 
     check:  read what others stored  ->  propose  ->  store, synchronously  ->  commit  ->  answer
 
@@ -50,7 +50,7 @@ CREATE TABLE answered (
 ) STRICT;
 CREATE INDEX answered_by ON answered (account, release, atoms, id);
 """
-HINT = "restore the history file, or move it away: then everybody's answers are forgotten."
+HINT = "restore the history file, or move it away: then the answers of all users are forgotten."
 # Bases of users who ask rarely are dropped from memory and rebuilt from the file.
 MOST_ENTRIES = 2**27
 OPTIMISTIC = 2
@@ -100,12 +100,12 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._database:
             self._connection.close()
 
     def check(self, user: str, release: str, atoms: Atoms, cells: Cells) -> Admission:
-        """Which cells may be answered; what they say is stored when this returns."""
+        """Which cells may be answered; their vectors are stored when this returns."""
         key = (user, release, atoms.digest)
         known = self._of(key, atoms)
         with known.lock:
@@ -158,7 +158,7 @@ class History:
         return (found or 0) != known.last
 
     def _read(self, key: Key, known: _Known) -> None:
-        """Take in entries that this process has not seen, and see that the old ones stand."""
+        """Read entries that this process has not seen, and verify the old ones."""
         self._same_file()
         rows = self._connection.execute(
             "SELECT id, vectors, seal FROM answered WHERE account = ? AND release = ?"
@@ -228,7 +228,7 @@ def _typed() -> Iterator[None]:
             ) from error
         raise HistoryError("the history cannot be read or written", hint=HINT) from error
     except sqlite3.Error as error:
-        raise HistoryError("the history is damaged, or is no history", hint=HINT) from error
+        raise HistoryError("the history is damaged, or is not a history", hint=HINT) from error
     except OSError as error:
         raise HistoryError("the history file cannot be used", hint=HINT) from error
 
@@ -271,7 +271,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
         ]
         if marks[0] != APPLICATION:
             # An empty file too: SQLite would take it for a new one and start from nothing.
-            raise HistoryError("the file is no history", hint=HINT)
+            raise HistoryError("the file is not a history", hint=HINT)
         check_format(marks[1], VERSION, "the history", where="HISTORY", error=HistoryError)
         # Not the quick one: it does not see an index that has lost a user's entry.
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":

@@ -1,4 +1,4 @@
-"""The audit log: who asked what, and what became of it.  Never a result.
+"""The audit log: who asked what, and the decision.  Never a result.
 
 One line of JSON a statement, with a checksum as its last field:
 
@@ -130,7 +130,7 @@ class Journal:
                 if not _ends_well(file):
                     line = b"\n" + line
                 if os.write(file, line) != len(line):
-                    raise OSError("the disk took a part of a line")
+                    raise OSError("only a part of a line was written")
                 if self._sync:
                     os.fsync(file)
 
@@ -148,7 +148,7 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else writes: other threads and processes wait.
+        """Hold the write lock: other threads and processes wait.
 
         A file of its own, because the log is renamed.  Opened anew each time, or processes
         that come of one another would hold one lock together.
@@ -297,11 +297,11 @@ def _ends_well(file: int) -> bool:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What the system refuses, without naming files to whoever asked."""
+    """The error for a failed system call, without file names."""
     try:
         yield
     except OSError:
         raise JournalError(
             "the audit log cannot be used, so nothing is answered",
-            hint="whoever runs the server should look at the disk and the rights of the log",
+            hint="the operator of the server should check the disk and the permissions of the log",
         ) from None

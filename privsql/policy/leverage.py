@@ -1,4 +1,4 @@
-"""Differences and dominance: what a user's answers, taken together, say about one group.
+"""Differences and dominance: what a user's answers together reveal about one group.
 
 An answered aggregate is a vector over atoms, the distinct public tuples, with
 
@@ -53,11 +53,11 @@ class Atoms:
     groups: Ints
 
     def __post_init__(self) -> None:
-        """Refuse what is no table of tuples."""
+        """Refuse arrays that do not describe tuples."""
         if self.rows.shape != self.groups.shape or self.rows.ndim != 1 or not self.rows.size:
             raise DataError("atoms need one row count and one group number each")
         if int(self.rows.min()) < 1:
-            raise DataError("an atom without rows is no public tuple of the table")
+            raise DataError("an atom without rows is not a public tuple of the table")
 
     @property
     def digest(self) -> str:
@@ -77,7 +77,7 @@ class Cells:
 
     @classmethod
     def of(cls, cells: Sequence[sparse.csr_array | Floats]) -> Cells:
-        """Stack one matrix (or one vector) a cell."""
+        """Stack one matrix (or one vector) per cell."""
         parts = [sparse.csr_array(np.atleast_2d(c)) if isinstance(c, np.ndarray) else c
                  for c in cells]  # fmt: skip
         owner = np.repeat(np.arange(len(parts)), [part.shape[0] for part in parts])

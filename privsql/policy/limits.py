@@ -1,4 +1,4 @@
-"""How much one statement may use, whoever asks it.
+"""Resource limits of one statement.
 
 Every limit ends in an error that names it, and the session goes on.  Time is that of the whole
 statement: reading it, planning, each scan, reconstruction.  Memory is that of DuckDB, once for

@@ -1,4 +1,4 @@
-"""Personal groups: an answer about one person's peers is an answer about that person.
+"""Personal groups: refusal of answers about people who share all public attributes.
 
     refuse   a single answer is an error; in a GROUP BY the cell is NULL, and a notice says so
     flag     the value stays, and a notice says which cells are personal
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsql.errors import Notice, NotSupportedError
+from privsql.errors import Notice, NotSupportedError, how_many
 from privsql.release.manifest import Policy
 from privsql.sql.columns import GROUP_HIGH, GROUP_LOW, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM
 
@@ -28,7 +28,7 @@ MOST_NAMED = 5
 
 
 class PersonalGroup(NotSupportedError):  # noqa: N818 - says what was asked for
-    """The rows that were asked for are one personal group, or too few."""
+    """The query selects one personal group, or too few rows."""
 
     code = "personal-group"
     sqlstate = "42501"
@@ -42,7 +42,7 @@ class TooClose(PersonalGroup):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which cells of a block may not be shown: one array an aggregate, over the scan's rows."""
+    """Cells of a block that may not be shown: one array per aggregate, over the scan's rows."""
 
     personal: Mapping[int, Bools]
     few: Mapping[int, Bools]
@@ -55,7 +55,7 @@ class Verdict:
         return any(cells.any() for cells in self.refused.values())
 
     def with_close(self, close: Mapping[int, Bools], policy: Policy) -> Verdict:
-        """The same with cells that earlier answers would give away."""
+        """The same with cells that earlier answers would reveal."""
         refused = dict(self.refused)
         if policy.personal_groups == "refuse":
             refused = {i: cells | close[i] for i, cells in self.refused.items()}
@@ -98,14 +98,14 @@ def judge(
 
 
 def floats(cells: pa.Table, name: str) -> NDArray[np.float64]:
-    """A column as numbers, NaN where there is none: no row selects nobody."""
+    """A column as numbers, NaN for NULL: a cell without rows."""
     return np.asarray(cells.column(name).cast(pa.float64()).to_numpy(), dtype=np.float64)
 
 
 def notices(
     verdict: Verdict, policy: Policy, label: Callable[[int], str] | None = None
 ) -> list[Notice]:
-    """What has to be said about cells that were hidden or are personal.
+    """Notices about cells that were hidden or are personal.
 
     ``label`` names a cell by its keys, for those that are answered all the same.
     """
@@ -116,7 +116,7 @@ def notices(
         found.append(
             Notice(
                 "personal-group",
-                f"{hidden} cell{'s are' if hidden > 1 else ' is'} not answered: the rows behind"
+                f"{how_many(hidden, 'cell is', 'cells are')} not answered: the rows behind"
                 f" {'them' if hidden > 1 else 'it'} are one personal group, or fewer than"
                 f" {policy.min_rows}",
             )
@@ -125,7 +125,7 @@ def notices(
         found.append(
             Notice(
                 "difference",
-                f"{near} cell{'s are' if near > 1 else ' is'} not answered: together with earlier"
+                f"{how_many(near, 'cell is', 'cells are')} not answered: together with earlier"
                 f" answers {'they' if near > 1 else 'it'} would single out one personal group",
             )
         )
@@ -135,7 +135,7 @@ def notices(
             found.append(
                 Notice(
                     "personal-group",
-                    f"{marked} cell{'s are' if marked > 1 else ' is'} about one personal group"
+                    f"{how_many(marked, 'cell is', 'cells are')} about one personal group"
                     + _named(verdict.personal, label),
                 )
             )
@@ -144,7 +144,7 @@ def notices(
             found.append(
                 Notice(
                     "difference",
-                    f"{together} cell{'s' if together > 1 else ''}, together with earlier answers,"
+                    f"{how_many(together, 'cell')}, together with earlier answers,"
                     f" single{'' if together > 1 else 's'} out one personal group"
                     + _named(verdict.close, label),
                 )

@@ -1,4 +1,4 @@
-"""From a raw table to a release: the only room that sees raw rows.
+"""From a raw table to a release: the only package that reads raw rows.
 
 The package is also the function that people call: ``privsql.publish(source, release,
 spec=...)`` is :func:`privsql.publish.job.publish`.
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """A package that can be called, because room and verb have one name."""
+    """A callable package, because package and verb share a name."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         from privsql.publish.job import publish

@@ -1,4 +1,4 @@
-"""Adding batches to a release, by writing a new file and renaming it into view.
+"""Appending batches to a release, by writing a new file and renaming it.
 
     lock ── release opened ── batch checked ── rows of both ── groups numbered ── new file
 
@@ -47,7 +47,7 @@ LABELS = f"{RESERVED}labels"
 
 
 def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -> int:
-    """Add the rows of a batch to a release, by writing a new file; say how many they were.
+    """Add the rows of a batch to a release, by writing a new file; returns their number.
 
     ``notes`` takes how many values a grid moved: none, if `perturb` made the batch.
     """

@@ -1,4 +1,4 @@
-"""Batch files: rows that a client perturbed, with their rules and their hash.
+"""Batch files: rows that a client perturbed, with their rules and a hash.
 
 A CSV batch has both in its first and last line, a Parquet batch in its key-value metadata.
 The hash finds accidents, not forgeries.  In CSV an empty field is NULL.
@@ -42,7 +42,7 @@ CHUNK = 10_000
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that was found whole: the hash that tells it from all others, and its rows."""
+    """A verified batch: the hash that identifies it, and its rows."""
 
     digest: str
     rows: Iterator[pa.RecordBatch]
@@ -61,7 +61,7 @@ def rules(
 
 
 def write_csv(under: str, names: Sequence[str], made: Iterator[pa.RecordBatch], out: TextIO) -> int:
-    """Write rows that were made under these rules as a CSV batch; say how many they are."""
+    """Write rows that were made under these rules as a CSV batch; returns their number."""
     digest, done = hashlib.sha256(), 0
 
     def write(lines: Iterable[Sequence[Any]]) -> None:
@@ -99,7 +99,7 @@ def _texts(name: str, values: pa.Array[Any]) -> list[str]:
 
 
 def write_parquet(under: str, made: Iterator[pa.RecordBatch], path: Path) -> int:
-    """Write rows that were made under these rules as a Parquet batch; say how many they are."""
+    """Write rows that were made under these rules as a Parquet batch; returns their number."""
     number, counts = secrets.token_hex(16), []
     digest = hashlib.sha256(number.encode())
     first = next(made, None)
@@ -163,7 +163,7 @@ def read_batch(path: Path, manifest: Manifest) -> Batch:
         raise DataError(f"cannot read {path}: {problem.strerror or 'I/O error'}") from None
     if made_under != rules(manifest.table, public, sensitive):
         raise DataError(
-            f"{path} was made under other rules than the release",
+            f"{path} was made with other rules than the release",
             hint="perturb the rows with the spec of this release",
         )
     return batch
@@ -230,7 +230,7 @@ def _parquet_batch(path: Path) -> tuple[str, Batch]:
 
 
 def _not_whole(path: Path) -> DataError:
-    return DataError(f"{path} is not a whole batch", hint="make one with `privsql perturb`")
+    return DataError(f"{path} is not a complete batch", hint="make one with `privsql perturb`")
 
 
 def _changed(path: Path) -> DataError:

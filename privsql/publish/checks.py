@@ -1,10 +1,10 @@
-"""What is refused before any row is read: names, types, units, and files that would be lost."""
+"""Checks before any row is read: names, types, units, and files that would be overwritten."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from privsql.errors import DataError, OperationalError, ProgrammingError
+from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.ledger import ROW
 from privsql.publish.report import Notes
 from privsql.publish.source import Source
@@ -22,7 +22,8 @@ def check_columns(spec: Spec, raw: Source) -> None:
     reserved = [name for name in raw.names if name.casefold().startswith(RESERVED)]
     if reserved:
         raise ProgrammingError(
-            f"{len(reserved)} columns of the source begin with {RESERVED}, which is ours",
+            f"{how_many(len(reserved), 'column begins', 'columns begin')} with {RESERVED}, which is"
+            " reserved",
             hint="rename them in the source",
         )
     raw.check_types([column.name for column in spec.public])
@@ -33,20 +34,22 @@ def check_columns(spec: Spec, raw: Source) -> None:
     nested = [c.name for c in spec.public if c.grouping and kinds[folded(c.name)] in NESTED]
     if nested:
         raise DataError(
-            f"column{'s' * (len(nested) > 1)} {', '.join(nested)}: personal groups cannot be told"
-            " apart by lists and structures",
+            f"column{'s' * (len(nested) > 1)} {', '.join(nested)}: lists and structures cannot"
+            " distinguish personal groups",
             hint="take them apart in the source, drop them, or write grouping = false",
         )
 
 
 def check_units(spec: Spec, raw: Source, notes: Notes) -> None:
-    """A person with several rows loses more than one row's epsilon: say so, claim none."""
+    """Warn where a person has several rows, whose losses add; no epsilon is claimed then."""
     if spec.unit == ROW or raw.rows() == raw.people(spec.unit):
         return
     if spec.protect is not None:
         raise DataError(
             "some persons have several rows, and reconstruction privacy counts rows as people",
-            hint="keep one row a person in the source, or publish without [protect.reconstruction]",
+            hint=(
+                "keep one row per person in the source, or publish without [protect.reconstruction]"
+            ),
         )
     notes.warn("some persons have several rows: error bars that count rows are too narrow")
     notes.depends_on_raw("some persons have several rows, and each adds its own epsilon")
@@ -61,6 +64,6 @@ def spare(target: Path, raw: Source, wanted: Spec, spec: str | Path | Spec) -> N
     for name, paths in needed.items():
         if any(path.exists() and target.exists() and path.samefile(target) for path in paths):
             raise OperationalError(
-                f"{target} is the {name} of this publication and would be destroyed",
+                f"{target} is the {name} of this publication and would be overwritten",
                 hint="name another file for the release",
             )

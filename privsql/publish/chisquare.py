@@ -1,4 +1,4 @@
-"""Which public values cannot be told apart by a sensitive column: Pearson's test of all pairs.
+"""Public values that a sensitive column does not distinguish: Pearson's test of all pairs.
 
     counts (values, bins) ── one value against 256 others at a time ── links (values, values)
 
@@ -53,7 +53,7 @@ def linked(
     tests: int = 1,
     pool: bool = True,
 ) -> Links:
-    """Which pairs of values the test cannot tell apart, shape ``(values, values)``.
+    """Pairs of values that the test cannot distinguish, shape ``(values, values)``.
 
     ``counts[v, j]`` are the rows with public value v and sensitive value j.  A pair is
     linked when eq. 4 is at most the ``1 - significance/tests`` quantile of chi-square
@@ -216,7 +216,7 @@ def links_of(
     minimum: int = 0,
     pool: bool = True,
 ) -> Links:
-    """Pairs that no sensitive column tells apart; one table ``(values, m_k)`` for each.
+    """Pairs that no sensitive column distinguishes; one table ``(values, m_k)`` for each.
 
     With k sensitive columns each test is at ``significance / k`` (Bonferroni), so that
     equal values stay together with the same chance as with one.

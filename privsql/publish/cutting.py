@@ -41,7 +41,7 @@ def cut_down(
     if from_raw:
         notes.depends_on_raw("group caps were computed from raw frequencies")
     if protect.cap == "exact":
-        notes.warn("cap = exact: the size of a cut group gives its largest frequency away")
+        notes.warn("cap = exact: the size of a cut group reveals its largest frequency")
     codes = [
         raw_codes(raw, column)[position]
         if from_raw
@@ -60,7 +60,7 @@ def cut_down(
     counts = np.bincount(groups, minlength=len(sizes))
     notes.say(f"{int((counts > sizes).sum())} of {int((counts > 0).sum())} groups were cut down")
     if protect.scaling == "duplicate":
-        notes.warn("scaling = duplicate: copies show how many trials a group has, hence f")
+        notes.warn("scaling = duplicate: copies reveal the number of trials of a group, hence f")
         notes.depends_on_raw("rows were sampled by their raw values")
         kept = sps.sample_duplicate(groups, raw_codes(raw, columns[0])[position], sizes, rng)
         copies = np.bincount(kept, minlength=len(groups))

@@ -1,4 +1,4 @@
-"""The database that a release is made in: bounded in memory, spilling beside it, and silent."""
+"""The database that a release is made in, with limited memory and spilling to disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def working(made: Path, folder: Path) -> duckdb.DuckDBPyConnection:
 
 
 def quiet(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Keep a connection from drawing bars of its own, which it does on standard output.
+    """Turn off the connection's own progress bars.
 
     DuckDB draws them wherever it takes Python for interactive: at a prompt, in a notebook,
     under ``python -c``.  We have a bar of our own, and standard output may be a batch.  In a

@@ -213,7 +213,7 @@ def _members(groups: Integers, values: Integers, c: int) -> NDArray[np.uint32]:
 
 
 def _placeable(totals: Indices, c: int, rng: np.random.Generator) -> Indices:
-    """Numbers of rows of each value that can be placed: c a group, none above the groups."""
+    """Numbers of rows of each value that can be placed: c per group, none above the groups."""
     low, high = 0, int(totals.sum()) // c
     while low < high:  # the most groups R with sum(min(f, R)) >= R c
         middle = (low + high + 1) // 2

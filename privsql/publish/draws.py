@@ -1,4 +1,4 @@
-"""Where the draws of a job come from: a key with its ledger, the system, or a seed for tests."""
+"""The source of a job's draws: a key with its ledger, the system, or a seed for tests."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def spec_beside(path: Path) -> Spec:
 def open_draws(spec: Spec, seed: int | None, notes: Notes) -> Draws:
     """Open the draws that a spec names, or those of a seed."""
     if seed is not None:
-        notes.warn("UNSAFE: drawn from a seed, for tests only; do not let this release out")
+        notes.warn("UNSAFE: drawn from a seed, for tests only; do not distribute this release")
         seeded = Seeded(seed)
         return Draws(seeded, None, seeded.unit_key + seed.to_bytes(16, "little", signed=True))
     if spec.key is None:
         notes.warn(
-            "no key: a one-off. Publishing the same people again would draw afresh, and the"
-            " average of several releases gives values away; make one with `privsql key new`"
+            "no key: a one-off. Publishing the same people again would use fresh draws, and"
+            " averaging several releases reveals values; make a key with `privsql key new`"
         )
         return Draws(SystemSource(), None, os.urandom(32))
     key = read_key(spec.key)

@@ -1,4 +1,4 @@
-"""Entering a local perturbation in the ledger of its key, while its rows stream by.
+"""Ledger entry of a local perturbation, made while its rows stream.
 
     rows leave at once (a pipe)       checked and entered before the first of them leaves,
                                       completed by their state after the last
@@ -24,7 +24,7 @@ from privsql.release.spec import Spec
 
 
 class Entry:
-    """What the ledger of a key is told of one local perturbation."""
+    """The ledger entry of one local perturbation."""
 
     def __init__(self, spec: Spec, draws: Draws, ledger: Ledger, *, accept_loss: bool) -> None:
         self._spec, self._draws, self._ledger = spec, draws, ledger
@@ -69,10 +69,11 @@ class Entry:
             if spec.unit != ROW:
                 raise
             raise LedgerError(
-                f"rows of {spec.table} were published before, and without a unit nobody can tell"
-                " whether these are the same persons: fresh draws add to what is known of each",
+                f"rows of {spec.table} were published before, and without a unit it is not known"
+                " whether these are the same persons: fresh draws add to the privacy loss of"
+                " each",
                 hint="name the column that identifies a person as unit in the spec, or accept the"
-                " loss with --accept-loss; other persons deserve another key",
+                " loss with --accept-loss; use another key for other persons",
             ) from None
         if record:
             self._ledger.record(

@@ -1,4 +1,4 @@
-"""A retention for each value, as much as its own privacy allows (FINE IV, V).
+"""The largest retention of each value that its own privacy allows (FINE IV, V).
 
     maximise    sum_i f_i (p_i + (1-p_i)/m)
     subject to  T[i,i] <= gamma_i T[j,i]   upward:    (m-1) p_i + gamma_i p_j <= gamma_i - 1
@@ -94,7 +94,7 @@ def theta_rhos(frequencies: ArrayLike, theta: float) -> list[tuple[float, float]
     shares = _shares(frequencies)
     factor = checked_number(theta, "theta")
     if not factor > 1:
-        raise ChannelError("theta must be above 1: at 1 nothing may be learnt at all")
+        raise ChannelError("theta must be above 1: at 1 published values carry no information")
     if factor * ABSENT >= 1:
         raise ChannelError("theta is so large that it protects no value")
     priors = np.maximum(shares, ABSENT).tolist()
@@ -124,7 +124,9 @@ def optimal_retentions(
     if len(allowed) != m:
         raise ChannelError(f"{len(allowed)} gammas do not fit {m} frequencies")
     if not (allowed > 1).all():
-        raise ChannelError("every gamma must be above 1: at 1 nothing may be learnt at all")
+        raise ChannelError(
+            "every gamma must be above 1: at 1 published values carry no information"
+        )
     if sides not in SIDES:
         raise ChannelError(f"sides must be one of {', '.join(SIDES)}")
     if m == 1:

@@ -1,4 +1,4 @@
-"""Public values of a batch, brought to the types of a release: exactly, or not at all.
+"""Public values of a batch, converted exactly to the types of a release, or refused.
 
 A cast that rounds would publish something that nobody sent, and would do so in silence.  So
 every value is cast there and back, and has to come back as it went:

@@ -40,7 +40,7 @@ NAMED = 8
 
 @dataclass(frozen=True)
 class Grouping:
-    """What the manifest says of personal groups."""
+    """The manifest's description of personal groups."""
 
     columns: tuple[str, ...]
     count: int
@@ -58,7 +58,7 @@ def group_rows(
     """Give each staged row the number of its personal group, and write the tables of groups."""
     names = [column.name for column in spec.public if column.grouping]
     if not names:
-        notes.warn("no public column tells groups apart: all rows are one personal group")
+        notes.warn("no public column distinguishes groups: all rows are one personal group")
         total = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
         one = pa.table({GROUP: pa.array([0], pa.uint32()), ROWS: [total]})
         con.from_arrow(one).create(TUPLES)
@@ -113,7 +113,7 @@ def group_rows(
 def _tell(
     notes: Notes, spec: Spec, columns: Sequence[Column], merging: Merging, groups: int
 ) -> None:
-    """Say what became of the public values, and why, where it was not what was asked for."""
+    """Report how public values were merged, and why if not as the spec asks."""
     for warning in merging.warnings:
         notes.warn(warning)
     sizes = [
@@ -121,7 +121,7 @@ def _tell(
         for name, labels, size in zip(merging.columns, merging.labels, merging.sizes, strict=True)
     ]
     shown = ", ".join(sizes[:NAMED]) + (", ..." if len(sizes) > NAMED else "")
-    asked = "" if spec.groups.merge == "none" else f", merged by {spec.groups.source} values"
+    asked = "" if spec.groups.merge == "none" else f", merged using {spec.groups.source} values"
     if merging.fell_back:
         asked = ", not merged (see the warning)"
     notes.say(f"personal groups: {groups:,}{asked}; public values: {shown}")
@@ -131,11 +131,11 @@ def _tell(
         # Perturbation shrinks a difference of distributions to p times itself, and a statistic
         # of its square grows with the rows.
         notes.warn(
-            "public values were compared by published rows, in which differences are weaker: at"
-            f" retention {min(kept):.3g} the test sees about as much as it would in"
-            f" {min(kept) ** 2:.2g} of the rows unperturbed, so values that differ may have looked"
-            " alike. Every public value stays on its own instead; other draws may come out"
-            " merged. A higher retention, coarser public values or a minimum count help;"
+            "public values were compared on published rows, in which differences are weaker: at"
+            f" retention {min(kept):.3g} the test has about the power of {min(kept) ** 2:.2g} of"
+            " the rows unperturbed, so values that differ may have appeared similar. Values were"
+            " therefore not merged; with other draws they might have been. A higher retention,"
+            " coarser public values or a minimum count help;"
             ' [groups] from = "raw" compares raw values, and costs the release its epsilon'
         )
 
@@ -191,7 +191,7 @@ def _encoded(name: str, column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any,
         encoded: pa.DictionaryArray[Any, Any] = values.dictionary_encode(null_encoding="encode")
     except pa.ArrowNotImplementedError:
         raise DataError(
-            f"column {name}: personal groups cannot be told apart by lists and structures",
+            f"column {name}: lists and structures cannot distinguish personal groups",
             hint="take it apart in the source, drop it, or write grouping = false",
         ) from None
     return encoded

@@ -1,4 +1,4 @@
-"""Generalised personal groups: public values that tell the same about the sensitive ones.
+"""Generalised personal groups: merging of public values with similar sensitive values.
 
 An attacker who knows that two values of a public column go with the same distribution of
 a sensitive column pools their rows and reconstructs more sharply.  So such values are
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from privsql.errors import DataError, TooLargeError
+from privsql.errors import DataError, TooLargeError, how_many
 from privsql.publish.chisquare import SIGNIFICANCE, Array, Freedom, Links, as_table, links_of
 
 Labels: TypeAlias = NDArray[np.int64]
@@ -37,7 +37,7 @@ NAMED = 5
 
 @dataclass(frozen=True)
 class Merging:
-    """Generalised value of each value, for each public column, and what to say about it.
+    """Generalised value of each value, for each public column, and warnings about it.
 
     ``labels[c][v]`` is the generalised value of value v of column c, numbered from 0 in the
     order of first appearance; ``sizes[c]`` is how many of them there are.
@@ -152,7 +152,7 @@ def _chained(
     rare: float,
     names: Sequence[object] | None,
 ) -> list[str]:
-    """Warn of every component that falls apart once its rare values are taken out.
+    """Warn of every component that is connected through rare values only.
 
     No row counts: the number of values and, as public values are public, some names.
     """
@@ -176,10 +176,10 @@ def _chained(
             called = ", ".join(repr(names[int(v)]) for v in glue[:NAMED])
             called = f" ({called}{', ...' if len(glue) > NAMED else ''})"
         found.append(
-            f"{column}: {len(members)} of {len(labels)} values come together only through"
-            f" {len(glue)} rare {'one' if len(glue) == 1 else 'ones'}{called}; without rare"
-            f" values they would stay in {pieces} parts. A minimum count keeps rare values"
-            " out of merging"
+            f"{column}: {how_many(len(glue), 'rare value')}{called}"
+            f" {'links' if len(glue) == 1 else 'link'} {len(members)} of {len(labels)} values into"
+            f" one group; without rare values there would be {pieces} groups. A minimum count"
+            " excludes rare values from merging"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""The way of a publication, from a spec and raw rows to a release in view.
+"""A publication from start to end: a spec and raw rows to a release.
 
     spec ── checked before any row is read
          ── rows perturbed batch by batch, staged in temporary tables
@@ -225,7 +225,7 @@ def _stage(
         read += count
         progress(count)
     if read == 0:
-        raise DataError("the source has no rows", hint="nothing can be published of nothing")
+        raise DataError("the source has no rows", hint="publish a source with at least one row")
     notes.round(rounding)
     counted = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
     if counted == 0:
@@ -255,7 +255,7 @@ def _write(
     *,
     weighted: bool,
 ) -> bool:
-    """Write the published table in the order of its content; say whether equal rows are one."""
+    """Write the published table in the order of its content; returns whether equal rows are one."""
     # As text: each expression would be held against the names of all columns.
     shown = ", ".join(map(quoted, names))
     content = ", ".join([shown, *[GROUP] * grouping.stored, *[WEIGHT] * weighted])

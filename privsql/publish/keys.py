@@ -41,7 +41,7 @@ class KeyFileError(OperationalError):
 
 @dataclass(frozen=True)
 class PublisherKey:
-    """A key, its public name, and a word about the file if one is due."""
+    """A key, its public name, and a warning about its file if there is one."""
 
     key: bytes = field(repr=False)
     key_id: str
@@ -58,7 +58,7 @@ class PublisherKey:
 
 
 def key_name(key: bytes) -> str:
-    """Name a key: 8 bytes of its SHA-256, which tell keys apart and nothing about them.
+    """Name a key: 8 bytes of its SHA-256, which identify a key and reveal nothing about it.
 
     >>> key_name(bytes(32))
     '66687aadf862bd77'
@@ -107,7 +107,7 @@ def read_key(path: str | Path) -> PublisherKey:
     key = _parsed(path, content)
     warning = None
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        warning = f"{path} is open to others than its owner; close it: chmod 600 {path}"
+        warning = f"{path} is accessible to others than its owner; restrict it: chmod 600 {path}"
     return PublisherKey(key, key_name(key), path, warning)
 
 
@@ -129,7 +129,7 @@ def _parsed(path: Path, content: bytes) -> bytes:
         key = b""
     if len(key) != KEY_BYTES or key_name(key) != fields.get("id"):
         raise KeyFileError(
-            f"the key in {path} is damaged: it does not fit its own id",
-            hint="bring the file back from a copy; a new key would draw anew for everyone",
+            f"the key in {path} is damaged: it does not match its id",
+            hint="restore the file from a backup; a new key would use fresh draws for everyone",
         )
     return key

@@ -1,4 +1,4 @@
-"""Types that Arrow has no word for: UUID, JSON, HUGEINT, TIMETZ and others.
+"""Types without an Arrow equivalent: UUID, JSON, HUGEINT, TIMETZ and others.
 
 Rows travel from the source to the release as Arrow batches.  Left to itself, DuckDB then
 writes such values as something near: TIMETZ without its offset, HUGEINT as a DECIMAL that

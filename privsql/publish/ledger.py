@@ -1,4 +1,4 @@
-"""The ledger beside a key: what was published under it, and what persons have lost by that.
+"""The ledger of a key: publications under it, and the privacy loss of persons.
 
 ``clinic.key.ledger`` has one line of JSON for each publication.  The same column with the
 same parameters repeats the same draws, and a second look at them shows nothing new: its loss
@@ -43,7 +43,7 @@ PUBLISH, PERTURB = "publish", "perturb"
 
 
 class LedgerError(ProgrammingError):
-    """A publication would add to what persons have lost already."""
+    """A publication would add to the privacy loss of persons."""
 
     code = "ledger"
     sqlstate = "42501"
@@ -51,7 +51,7 @@ class LedgerError(ProgrammingError):
 
 @dataclass(frozen=True)
 class Loss:
-    """One publication of one column: how it was perturbed, and what that may give away."""
+    """One publication of one column: its perturbation and its privacy loss."""
 
     mechanism: str
     parameters: str  # retention.digest: the channel and the domain
@@ -124,7 +124,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class Accounting:
-    """What persons will have lost after the publication that was checked.
+    """The privacy loss of persons after the publication that was checked.
 
     Infinity is what a column without an epsilon costs.
     """
@@ -147,18 +147,18 @@ class Accounting:
         return sum(self.changed.values())
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Format in one line."""
         times = "first publication" if self.publications == 1 else f"{self.publications} in all"
         return f"epsilon {self.epsilon:.4g} ({_listed(self.columns)}); {times}"
 
     def change(self) -> str | None:
-        """Say what a changed source adds, if it changed."""
+        """What a changed source adds, if it changed."""
         if self.states == 1:
             return None
         return (
             f"the source changed: {self.states} different states of it under this key; epsilon up"
             f" to {self.worst:.4g} ({_listed(self.changed)}) for a person whose values changed"
-            " every time, and that they changed may show"
+            " every time, and the changes may be visible"
         )
 
 
@@ -195,7 +195,7 @@ class Ledger:
 
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
-        """Keep every other publisher out from the check to the record."""
+        """Lock the ledger against other publishers from the check to the record."""
         with self._open(exclusive=True, wait=wait) as descriptor:
             self._held = descriptor
             try:
@@ -204,7 +204,7 @@ class Ledger:
                 self._held = None
 
     def publications(self) -> list[Publication]:
-        """Read all lines; a last one that was never finished is no publication."""
+        """Read all lines; an incomplete last line is not a publication."""
         if self._held is None and not self.path.exists():
             return []
         with self._open(exclusive=False) as descriptor:
@@ -246,9 +246,9 @@ class Ledger:
             raise LedgerError(
                 f"{', '.join(added)} of the same persons was published before with other"
                 " parameters, another unit, another key or from a changed source: fresh draws"
-                " add to what is known of each person",
+                " add to the privacy loss of each person",
                 hint="publish with the earlier parameters, or accept the loss with --accept-loss;"
-                " other persons deserve another key",
+                " use another key for other persons",
             )
         return Accounting(
             publications=len(before) + 1,
@@ -352,7 +352,7 @@ class Ledger:
                         break
                     raise IntegrityError(
                         f"line {number} of the ledger {self.path} is damaged",
-                        hint="bring it back from a copy: losses cannot be counted without it",
+                        hint="restore it from a backup: losses cannot be counted without it",
                     ) from None
                 end += len(line) + (not torn)
         return entries, end, end == 0 or content[end - 1 : end] == b"\n"

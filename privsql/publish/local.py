@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from randomgen import ChaCha
 
-from privsql.errors import DataError, NotSupportedError, OperationalError
+from privsql.errors import DataError, NotSupportedError, OperationalError, how_many
 from privsql.files import commit
 from privsql.publish.batches import CHUNK, codes_in, rules, write_csv, write_parquet
 from privsql.publish.draws import open_draws, spec_beside
@@ -45,7 +45,7 @@ from privsql.release.spec import Spec, check_source_columns
 
 
 class Local:
-    """The rules of a spec, ready for rows that stream by without the table being seen."""
+    """The rules of a spec, for streaming rows without access to the whole table."""
 
     def __init__(self, spec: Spec, randomness: Randomness) -> None:
         whole = [c.name for c in spec.sensitive if c.mechanism in WHOLE or c.domain is None]
@@ -239,7 +239,8 @@ def _csv_rows(rows: TextIO, local: Local) -> Iterator[pa.RecordBatch]:
         check_source_columns(local.spec, names)
         place = {name.casefold(): i for i, name in enumerate(names)}
         if len(place) < len(names):
-            raise DataError(f"{len(names) - len(place)} columns have the name of another one")
+            twins = how_many(len(names) - len(place), "column has", "columns have")
+            raise DataError(f"{twins} the name of another one")
         while chunk := _taken(reader, len(names)):
             table = list(zip(*chunk, strict=True))
             columns = (table[place[name.casefold()]] for name in local.wanted)

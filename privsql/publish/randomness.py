@@ -1,4 +1,4 @@
-"""Randomness with a memory: draws as a pseudo-random function.
+"""Repeatable randomness: draws from a pseudo-random function.
 
 Fresh noise on every publication averages away: at p = .5 and ten values, one release gives
 the best guess of a person's value in 55% of cases, ten releases in 96%.  So a draw is a
@@ -85,7 +85,7 @@ class Randomness(ABC):
 
     @abstractmethod
     def words(self, units: Words, column: str, codes: Codes, stream: int = 0) -> Words:
-        """Draw two words a row, shape ``(n, 2)``, for units ``(n, 2)`` and values ``(n,)``."""
+        """Draw two words per row, shape ``(n, 2)``, for units ``(n, 2)`` and values ``(n,)``."""
 
     @property
     def unit_key(self) -> bytes:
@@ -159,7 +159,7 @@ class SystemSource(Randomness):
 
 
 class Seeded(Keyed):
-    """Draws that everyone who knows a small number can repeat: for tests, never for people."""
+    """Draws that anyone who knows a small number can repeat: for tests only."""
 
     unsafe = True
 

@@ -1,4 +1,4 @@
-"""What publishing did, told to the publisher: facts, and everything said loudly."""
+"""The report of a publication: facts and warnings for the publisher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privsql.release.manifest import Manifest
 
 @dataclass
 class Notes:
-    """Collects what the publisher has to be told while a job runs."""
+    """Collects facts and warnings for the publisher while a job runs."""
 
     facts: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Notes:
         self.facts.append(fact)
 
     def warn(self, warning: str) -> None:
-        """Note something that the publisher should think about."""
+        """Note a warning for the publisher."""
         self.warnings.append(warning)
 
     def account(self, accounting: Accounting) -> None:
@@ -51,7 +51,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class PublishReport:
-    """The release that was made, and what its publisher has to know."""
+    """The release that was made, with facts and warnings for its publisher."""
 
     path: Path
     manifest: Manifest
@@ -61,7 +61,7 @@ class PublishReport:
     rounded: tuple[Rounded, ...] = ()  # of every column on a grid; no part of the release
 
     def __str__(self) -> str:
-        """Print it for a person: what was made, what it promises, what to think about."""
+        """Text for a person: what was made, its privacy statement, warnings."""
         lines = [f"published {self.rows:,} rows of {self.manifest.table} to {self.path}"]
         lines += [f"  {fact}" for fact in self.facts]
         lines += [f"  {column}" for column in self._columns()]

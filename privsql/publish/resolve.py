@@ -1,4 +1,4 @@
-"""From what the spec wants of a column to the domain and channel that it gets."""
+"""From a column of the spec to its domain and channel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Column:
 
 @contextmanager
 def naming(column: str) -> Iterator[None]:
-    """Name the column in what its domain refuses."""
+    """Name the column in errors of its domain."""
     try:
         yield
     except DomainError as problem:
@@ -68,7 +68,7 @@ def resolve(spec: ColumnSpec, kind: str, source: Source, notes: Notes) -> Column
         raise DataError(
             f"column {spec.name}: one published value has an epsilon of"
             f" {channel.epsilon:.2f}, above {EPSILON_LIMIT:g}",
-            hint="lower the retention, coarsen the step, or say accept_epsilon = true",
+            hint="lower the retention, coarsen the step, or write accept_epsilon = true",
         )
     return Column(spec, kind, spec.domain, channel)
 
@@ -78,7 +78,7 @@ def _observed(spec: ColumnSpec, source: Source, notes: Notes) -> Domain:
     listed = [value for value in values.to_pylist() if value is not None]
     if not listed:
         raise DataError(
-            f"column {spec.name} holds nothing but NULL, so no domain can be observed",
+            f"column {spec.name} contains only NULL, so no domain can be observed",
             hint="write the domain in the spec, or drop the column",
         )
     notes.warn(f"the domain of {spec.name} was taken from the data: it shows which values occur")
@@ -117,6 +117,6 @@ def frequencies(source: Source, name: str, domain: Domain) -> np.ndarray[Any, An
             codes = domain.codes(batch.column(0))
         counts += np.bincount(codes, minlength=len(counts))
     if not counts.any():
-        raise DataError("the source has no rows", hint="nothing can be published of nothing")
+        raise DataError("the source has no rows", hint="publish a source with at least one row")
     total: np.ndarray[Any, Any] = counts / counts.sum()
     return total

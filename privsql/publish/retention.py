@@ -1,4 +1,4 @@
-"""Perturbing a column row by row: keep a value, or replace it.
+"""Row-wise perturbation of a column: keep a value, or replace it.
 
 A row holding value i is published as j with chance ``T[i, j]`` of its channel, by draws that
 the publisher's key repeats (:mod:`privsql.publish.randomness`).
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.channels import Channel, Decoy, Domain, FineGrain, Matrix, Replace, Uniform
-from privsql.errors import DataError, InterfaceError, NotSupportedError
+from privsql.errors import DataError, InterfaceError, NotSupportedError, how_many, with_article
 from privsql.publish.randomness import CHUNK, Codes, Randomness, Words, bounded, uniform
 
 # Cumulated chances are whole multiples of 2^-63: all of 64 bits would leave no room for 1.
@@ -62,7 +62,7 @@ class Sampler:
         known = isinstance(channel, (Uniform, Replace, FineGrain, Matrix))
         if not known or not independent or isinstance(channel, Decoy):
             raise NotSupportedError(
-                f"a {channel.mechanism} column is not perturbed row by row",
+                f"{with_article(channel.mechanism)} column is not perturbed row by row",
                 hint="its rows depend on each other: publish the whole table",
             )
         if domain is not None and domain.size != channel.size:
@@ -97,7 +97,8 @@ class Sampler:
         # As unsigned numbers, of which negative ones are the largest.
         if len(codes) and codes.view(np.uint64).max() >= self.channel.size:
             outside = int(((codes < 0) | (codes >= self.channel.size)).sum())
-            raise DataError(f"{outside} values lie outside of the domain of {column!r}")
+            there = how_many(outside, "value lies", "values lie")
+            raise DataError(f"{there} outside the domain of {column!r}")
         # SQL does not tell Age from age, so a new spelling must not bring new draws.
         label = f"{column.casefold()}\x1f{self.digest}"
         published: Codes = np.empty(len(codes), dtype=np.int64)
@@ -161,7 +162,7 @@ def cumulative(masses: NDArray[np.float64]) -> Words:
 
 
 def inverse_rows(table: Words, codes: Codes, words: Words) -> Codes:
-    """First j with ``w < table[code, j]``, one binary search a row, all rows in step.
+    """First j with ``w < table[code, j]``, one binary search per row, all rows in step.
 
     ``table`` is ``(m, m)``, each row as :func:`cumulative` gives it.  log2(m) gathers, and no
     temporary larger than the batch.

@@ -1,4 +1,4 @@
-"""How many values of a column its grid moved, for the publisher alone.
+"""Number of values that the grid of a column moved, for the publisher only.
 
 Values are rounded to the grid before they are perturbed, and analysts ask about rounded ones.
 The counts are of raw data, so they are told to whoever has it, and are no part of a release.
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from privsql.channels import Domain, Grid
 from privsql.channels.steps import step_text
+from privsql.errors import how_many
 from privsql.publish.kinds import plain, restored
 
 
@@ -36,7 +37,7 @@ class Rounded:
         grid, step = self.grid, self.grid.step
         text = step_text(step) if isinstance(step, timedelta) else step
         return (
-            f"{self.column}: {self.moved:,} of {self.values:,} value{'s' * (self.values != 1)}"
+            f"{self.column}: {self.moved:,} of {how_many(self.values, 'value')}"
             f" rounded to the grid {grid.lower}..{grid.upper} step {text}"
         )
 

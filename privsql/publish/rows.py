@@ -1,4 +1,4 @@
-"""Perturbing rows as they stream by: raw batches in, published batches out.
+"""Perturbation of streaming rows: raw batches in, published batches out.
 
     source ── batch ── codes of each sensitive column ── draws ── published batch ── staged
 

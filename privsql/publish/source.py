@@ -1,4 +1,4 @@
-"""Where raw rows come from: CSV, Parquet, or a table of a DuckDB file, one or many.
+"""Sources of raw rows: CSV, Parquet, or tables of a DuckDB file, in one or several parts.
 
 A source is opened in a connection of its own, so that nothing that is written shares a
 database with raw rows.  Rows are read as Arrow batches in the order of the source.
@@ -25,7 +25,7 @@ import duckdb
 import pyarrow as pa
 from duckdb import ColumnExpression, FunctionExpression
 
-from privsql.errors import DataError, OperationalError, ProgrammingError
+from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.database import MEMORY, quiet
 from privsql.publish.kinds import exactly, keep_types
 from privsql.release.names import quoted
@@ -126,7 +126,7 @@ class Source:
         return state.hexdigest()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.connection.close()
         if self.spill is not None:
             self.spill.cleanup()
@@ -149,7 +149,7 @@ def open_source(
         return _open_joined(joined, on, text)
     files = [file for path in paths for file in _expand(path)]
     if not files:
-        raise ProgrammingError("no source is given", hint="name one in the spec or by --source")
+        raise ProgrammingError("no source is given", hint="name one in the spec or with --source")
     kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
     # Raw rows never spill to disk.
     connection = quiet(duckdb.connect(config={"temp_directory": ""}))
@@ -204,7 +204,7 @@ def _open_joined(
         if any(apart):
             rows = ", ".join(f"{n} of {part}" for n, part in zip(apart, parts, strict=True) if n)
             raise DataError(
-                f"rows without a partner of the same key: {rows}",
+                f"rows without a matching key in the other parts: {rows}",
                 hint="each part must have the same keys",
             )
         for part in parts:
@@ -269,7 +269,7 @@ def _copied(
 
 
 def _check_parts(parts: Sequence[_Part]) -> None:
-    """Refuse parts whose columns collide, or whose keys do not tell their rows apart."""
+    """Refuse parts whose columns collide, or whose keys are not unique."""
     seen = {parts[0].key.casefold()}
     twice = []
     for name in (name for part in parts for name in part.others):
@@ -285,7 +285,8 @@ def _check_parts(parts: Sequence[_Part]) -> None:
     if len(kinds) > 1 and not kinds <= INTEGERS:
         listed = ", ".join(f"{part.kind} in {part}" for part in parts)
         raise ProgrammingError(
-            f"the key has types that do not compare: {listed}", hint="store it alike in all parts"
+            f"the key has types that do not compare: {listed}",
+            hint="use one type for it in all parts",
         )
     rows = ColumnExpression("n")
     for part in parts:
@@ -295,12 +296,16 @@ def _check_parts(parts: Sequence[_Part]) -> None:
             groups = part.relation.filter(key.isnotnull()).aggregate([key.alias("k"), counted])
             again = groups.filter(rows > 1).aggregate([FunctionExpression("sum", rows)])
             repeated = int(again.fetchall()[0][0] or 0)
-        problems = [f"{missing} rows have no key"] if missing else []
-        problems += [f"{repeated} rows share theirs with another row"] if repeated else []
+        problems = [how_many(missing, "row has no key", "rows have no key")] if missing else []
+        problems += (
+            [f"{how_many(repeated, 'row shares its', 'rows share their')} key with another row"]
+            if repeated
+            else []
+        )
         if problems:
             raise DataError(
                 f"{part} of the source cannot be joined: {' and '.join(problems)}",
-                hint="the key must be there and be different in every row of each part",
+                hint="the key must be present and unique in each part",
             )
 
 
@@ -322,13 +327,13 @@ def _side_by_side(
 
 @contextmanager
 def _roomy() -> Iterator[None]:
-    """Say what to do when parts do not fit where they are joined."""
+    """The error for parts that do not fit on the disk while they are joined."""
     try:
         yield
     except duckdb.OutOfMemoryException:
         raise OperationalError(
-            "the parts of the source do not fit while they are joined",
-            hint="give TMPDIR a disk with room for two copies of them",
+            "there is not enough disk space to join the parts of the source",
+            hint="set TMPDIR to a disk with room for two copies of them",
         ) from None
 
 
@@ -361,7 +366,7 @@ def _database(path: str) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRela
 
 
 class readable:  # noqa: N801 - reads as a phrase: with readable():
-    """Turn the reader's errors into ours, without the values that they quote."""
+    """Turn the reader's errors into errors of privsql, without the values that they quote."""
 
     def __enter__(self) -> None:
         """Nothing to prepare."""

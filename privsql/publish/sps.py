@@ -69,7 +69,7 @@ def caps(
     """
     error, chance = checked_number(relative_error, "lambda"), checked_number(probability, "delta")
     if not 0 < error < 1 or not 0 < chance < 1:
-        raise ChannelError("lambda and delta must lie between 0 and 1, both excluded")
+        raise ChannelError("lambda and delta must lie strictly between 0 and 1")
     if cap not in ("grid", "one", "exact") or source not in ("published", "raw"):
         raise ChannelError("cap is grid, one or exact; source is published or raw")
     sizes = np.bincount(group_numbers)

@@ -1,4 +1,4 @@
-"""Writing a release so that there is the old one, the new one, or none, but never half of one.
+"""Atomic writing of a release: a reader sees the old one or the new one.
 
 Everything is written in a folder beside the target and renamed into view at the end.  A
 lock beside the target keeps a second publisher out; what a crash left behind is swept away
@@ -95,7 +95,7 @@ def _take(path: Path, target: Path) -> int:
         except BlockingIOError:
             os.close(handle)
             raise OperationalError(
-                f"{target} is being published by somebody else", hint="wait for that to end"
+                f"{target} is being published by another process", hint="wait for that to end"
             ) from None
         # The file may have been removed by its holder between opening and locking it.
         if path.exists() and os.path.samestat(os.stat(path), os.fstat(handle)):

@@ -1,4 +1,4 @@
-"""A starter spec: a guess at every role and domain of a source, to be edited.
+"""A starter spec: a guess at every role and domain of a source.
 
 Whatever is guessed is marked as a guess.  Domains are written as observed ranges or lists
 for the publisher to correct: only the publisher knows which values are possible.
@@ -76,7 +76,7 @@ def starter(source: str, beside: Path | None = None) -> str:
         facts = [_facts(raw, name, kind) for name, kind in raw.columns]
         unit = next((f for f in facts if UNIT.search(f.name) and f.unique), None)
         lines = [
-            "# A starter spec: every role and domain below is a GUESS. Read each line.",
+            "# A starter spec: every role and domain below is a GUESS. Check each line.",
             "# Domains must list what is possible, not what occurs in this table.",
             "",
             "[release]",
@@ -84,9 +84,9 @@ def starter(source: str, beside: Path | None = None) -> str:
             f"source = {_toml(_seen_from(source, beside))}",
         ]
         if unit is not None:
-            lines.append(f"unit   = {_toml(unit.name)}    # GUESS: who a row belongs to; dropped")
+            lines.append(f"unit   = {_toml(unit.name)}    # GUESS: whose row it is; dropped")
         else:
-            lines.append('unit   = "row"                          # GUESS: one row a person')
+            lines.append('unit   = "row"                          # GUESS: one row per person')
         lines.append(
             '# key  = "publisher.key"                 # from: privsql key new publisher.key'
         )
@@ -96,7 +96,7 @@ def starter(source: str, beside: Path | None = None) -> str:
             "",
             "[groups]",
             'merge = "chi2"                          # or "none"',
-            'from  = "published"                     # "raw" tells values apart better, no epsilon',
+            'from  = "published"                     # "raw" separates values better, no epsilon',
             "",
             "[policy]",
             'personal_groups = "refuse"              # refuse | flag | allow',
@@ -138,7 +138,7 @@ def _exactly(relation: duckdb.DuckDBPyRelation, column: duckdb.Expression) -> in
 
 def _column(fact: Facts, raw: Source, is_unit: bool) -> list[str]:
     if is_unit:
-        return ['role = "drop"                           # the unit: it never leaves']
+        return ['role = "drop"                           # the unit: never published']
     if IDENTIFIES.search(fact.name) or (fact.text and fact.unique):
         why = "its name identifies people" if IDENTIFIES.search(fact.name) else "unique text"
         return [f'role = "drop"                           # GUESS: {why}']

@@ -1,4 +1,4 @@
-"""The state of a source: who has which value, as one digest that only the key can make.
+"""The state of a source: a keyed digest of all units and values.
 
 A draw is a pseudo-random function of unit, column and value.  Its words, added up over all
 rows, are a digest of the whole column that does not depend on the order of the rows, and that

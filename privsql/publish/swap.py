@@ -1,10 +1,10 @@
-"""Identity and swap: what is not kept is replaced by values of the column itself.
+"""Identity and swap: replacement by values of the column itself.
 
 identity    keep a value with chance p, else take the value of a row chosen at random
 swap        keep a value with chance p; the others are permuted among themselves
 
 Both keep the column's distribution (swap exactly), so the answers about one column need no
-reconstruction, and the replacing distribution q can be read off the published column
+reconstruction, and the replacement distribution q can be read off the published column
 (OLAP 6.2).  Both look at the whole table: no epsilon holds (reconstruction, 7).
 """
 
@@ -54,7 +54,7 @@ def swap(codes: Integers, retention: float, rng: np.random.Generator) -> Integer
 
 
 def estimated_replacing(published_codes: Integers, size: int) -> Array:
-    """The replacing distribution as the published column shows it, ``q_j = n_j / N``, shape (m,).
+    """The replacement distribution as the published column shows it, ``q_j = n_j / N``, shape (m,).
 
     Exact for swap, unbiased for identity.
 

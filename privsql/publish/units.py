@@ -1,4 +1,4 @@
-"""Units: whom a row is about, as two words of 64 bits.
+"""Units: the person of a row, as two words of 64 bits.
 
 The draws of a publication are a function of the unit, so a person must get the same words
 however the identifier happens to be stored, and two persons must never share them:
@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsql.errors import DataError
+from privsql.errors import DataError, how_many
 from privsql.publish.randomness import CHUNK, KEY_BYTES, Blocks, Words
 
 # The lowest byte of the second word says what the first one counts.
@@ -70,7 +70,8 @@ def unit_words(array: pa.Array[Any] | pa.ChunkedArray[Any], key: bytes = NO_KEY)
             start += len(part)
     if missing:
         raise DataError(
-            f"{missing} rows name no unit: the column that identifies the person is NULL there",
+            f"{how_many(missing, 'row has', 'rows have')} no unit: the column that identifies the"
+            " person is NULL",
             hint="drop these rows, or give each its own identifier",
         )
     return words
@@ -184,7 +185,8 @@ def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
     wrong = int(((values != np.floor(values)) | (np.abs(values) > 2**53)).sum())
     if wrong:
         raise DataError(
-            f"{wrong} rows name their unit by a number that is not whole, or too large for a float",
+            f"{how_many(wrong, 'row has', 'rows have')} a unit that is not a whole number, or too"
+            " large for a float",
             hint="store the identifiers as integers or text",
         )
     return values.astype(np.int64)

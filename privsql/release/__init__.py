@@ -1,4 +1,4 @@
-"""The published artefact: what the publisher wants, what the public may know, where it is."""
+"""The published artefact: spec, manifest and store."""
 
 from privsql.release.store import Release
 from privsql.release.store import open_release as open

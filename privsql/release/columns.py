@@ -1,4 +1,4 @@
-"""One column of a spec: its role, its mechanism, its domain, how much of it is kept.
+"""One column of a spec: role, mechanism, domain and retention.
 
 Reading goes in two steps.  ``read_sensitive`` takes the table of a column apart and notes what
 is wrong by itself.  ``settled`` then does what needs the size of the domain: it turns an
@@ -315,7 +315,7 @@ def _converted(column: ColumnSpec, size: int, wrong: Wrong) -> ColumnSpec:
     try:
         retention = checked_retention(_largest(column, size, gamma))
     except ChannelError as error:
-        hint = "give every value a replacing probability" if column.replacing else error.hint
+        hint = "give every value a replacement probability" if column.replacing else error.hint
         wrong(key, error.reason, hint)
         return column
     text = f"{text} over {size} values is retention {retention:.3g}"
@@ -341,12 +341,12 @@ def _limit_epsilon(column: ColumnSpec, wanted: ColumnSpec, wrong: Wrong) -> None
         epsilon = math.inf
     if epsilon > EPSILON_LIMIT + 1e-9:
         shown = "infinite" if epsilon == math.inf else f"{epsilon:.2f}"
-        what = f"epsilon is {shown}: above {EPSILON_LIMIT:g} published values give originals away"
-        wrong(key, what, f"{_remedy(column, key)}, or accept it by accept_epsilon = true")
+        what = f"epsilon is {shown}: above {EPSILON_LIMIT:g} published values reveal originals"
+        wrong(key, what, f"{_remedy(column, key)}, or accept it with accept_epsilon = true")
 
 
 def _remedy(column: ColumnSpec, key: str) -> str:
-    """Say what would bring epsilon down to the limit."""
+    """What would bring epsilon down to the limit."""
     if key == "matrix":
         return f"within each column keep the ratio of entries to at most {GAMMA_LIMIT:.0f}"
     if key == "epsilon":
@@ -357,7 +357,7 @@ def _remedy(column: ColumnSpec, key: str) -> str:
         return "choose a retention below 1"
     largest = _rounded_down(_largest(column, column.domain.size, GAMMA_LIMIT))
     if not largest:
-        return "give every value a replacing probability above 0"
+        return "give every value a replacement probability above 0"
     text = f"retention = {largest:g} or less would do for {column.domain.size} values"
     step = _coarser(column) if column.mechanism == "uniform" else None
     return f"{text}, {step} at this retention" if step else text

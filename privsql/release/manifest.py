@@ -1,4 +1,4 @@
-"""The manifest: everything that the public may know of a release, and nothing else.
+"""The manifest: the public description of a release.
 
 It is one JSON document inside the release.  What may stand in it is decided here, field by
 field, and ``docs/manifest.md`` says of each field why it is safe to publish; a test holds
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from privsql.channels import Channel, Domain, channel_from_dict, domain_from_dict
-from privsql.errors import Error, IntegrityError
+from privsql.errors import Error, IntegrityError, how_many
 from privsql.release.formats import check_format
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PublicColumn:
 
 @dataclass(frozen=True)
 class SensitiveColumn:
-    """A column that was perturbed: what it can hold, how, and what one value gives away."""
+    """A perturbed column: its domain, its channel, and the loss of one value."""
 
     name: str
     type: str
@@ -49,7 +49,7 @@ class SensitiveColumn:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What the release promises, in figures and in words."""
+    """The privacy statement of a release, in figures and in words."""
 
     unit: str  # "row" or "person"
     epsilon: float  # of all columns of all publications together; infinite where none holds
@@ -62,7 +62,7 @@ class Privacy:
     batches: int = 0  # of rows that clients perturbed themselves, which no ledger here knows
 
     def statement(self) -> str:
-        """The promise as a person reads it.
+        """The statement in words.
 
         >>> print(Privacy("person", 2.5, 1, True).statement())
         Each person's published values together are 2.5-locally differentially private, over 1
@@ -71,7 +71,7 @@ class Privacy:
         >>> grown = Privacy("person", 2.5, 3, True, states=2, changed=5.0)
         >>> print(grown.statement().partition(".  ")[2])
         The source changed between them: the promise is 5 to a person whose values changed every
-        time (2 states), and it does not cover that they changed.
+        time (2 states), and it does not cover the fact that they changed.
         """
         who = "person" if self.unit == "person" else "row (taken for one person)"
         if self.seeded:
@@ -80,20 +80,22 @@ class Privacy:
             return f"No epsilon for this release: {'; '.join(self.raw)}."
         if math.isinf(self.epsilon):
             return "No epsilon for this release: some values are published as they are."
-        times = f"over {self.publications} publication{'s' * (self.publications != 1)}"
+        times = f"over {how_many(self.publications, 'publication')}"
         if self.publications > 1:
-            times += " to persons whose values stayed the same (a change shows, and adds)"
+            times += (
+                " to persons whose values stayed the same (a change is visible, and adds to it)"
+            )
         if self.batches:
             times += (
-                f", with {self.batches} batch{'es' * (self.batches != 1)} that clients perturbed"
-                " (who has rows in several of all these loses as much in each)"
+                f", with {how_many(self.batches, 'batch', 'batches')} that clients perturbed"
+                " (a person with rows in several of these loses as much in each)"
             )
         change = ""
         if self.states > 1:
             change = (
                 f"  The source changed between them: the promise is {self.changed:.4g} to a person"
                 f" whose values changed every time ({self.states} states), and it does not cover"
-                " that they changed."
+                " the fact that they changed."
             )
         again = (
             "publishing the same value of the same person again repeats the same draw"
@@ -142,7 +144,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that a reader needs to reconstruct, and all that the public may know."""
+    """The public description of a release, with all that reconstruction needs."""
 
     release: str  # a random name of this release
     software: str

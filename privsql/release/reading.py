@@ -1,4 +1,4 @@
-r"""Read TOML so that every mistake is found, at its place, in one go.
+r"""TOML reading that reports all mistakes at once, with their lines.
 
 tomllib gives plain values and forgets where they stood.  ``lines_of`` finds the lines
 again, a ``Report`` collects what is wrong, and a ``Section`` is one table of the text that
@@ -27,7 +27,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TypeVar
 
-from privsql.errors import Error, ProgrammingError
+from privsql.errors import Error, ProgrammingError, how_many
 
 T = TypeVar("T")
 Path = tuple[str, ...]
@@ -79,7 +79,7 @@ class SpecError(ProgrammingError):
         self.mistakes = tuple(sorted(mistakes, key=lambda each: each.line or 10**9))
         self.name = name
         count = len(self.mistakes)
-        lines = [f"{count} mistake{'s' * (count != 1)} in {name}"]
+        lines = [f"{how_many(count, 'mistake')} in {name}"]
         lines += [mistake.shown(name) for mistake in self.mistakes[:SHOWN]]
         if count > SHOWN:
             lines.append(f"and {count - SHOWN} more")
@@ -388,7 +388,7 @@ def opened(text: str, name: str) -> tuple[Report, Section]:
         found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)", message)
         line = int(found[1]) if found and found[1] else text.count("\n") + 1 if found else None
         what = message[: found.start()] if found else "a number has too many digits"
-        hint = "this is not valid TOML; text stands in quotes, and each key once in its table"
+        hint = "this is not valid TOML; text needs quotes, and a key may occur only once per table"
         raise SpecError([Mistake("", line, what, hint)], name=name) from None
     report = Report(name, lines_of(text))
     return report, Section(report, (), data)

@@ -1,4 +1,4 @@
-r"""The spec: what the publisher wants, read from TOML and checked before any row is read.
+r"""The spec: the publisher's choices, read from TOML and checked before any row is read.
 
 >>> spec = parse_spec('''
 ... [release]
@@ -126,7 +126,7 @@ class PolicySpec:
 
 @dataclass(frozen=True)
 class Spec:
-    """What the publisher wants of one release."""
+    """The publisher's choices for one release."""
 
     table: str
     source: tuple[str, ...] = ()  # paths or globs, "file.duckdb::table"; may come later
@@ -197,7 +197,7 @@ def parse_spec(text: str, *, name: str = "spec.toml") -> Spec:
     if protect is not None:
         for column in columns:
             if column.mechanism and column.mechanism not in INDEPENDENT:
-                what = "does not go with [protect.reconstruction], which needs independent rows"
+                what = "is incompatible with [protect.reconstruction], which needs independent rows"
                 place = ("columns", column.name)
                 report.add(place, "mechanism", what, f"use one of {listed(INDEPENDENT)}")
             if column.domain is not None and column.domain.size > MATERIALISE_LIMIT:
@@ -228,7 +228,7 @@ def with_domain(column: ColumnSpec, domain: Domain, *, name: str = "spec.toml") 
 
 
 def check_source_columns(spec: Spec, names: Sequence[str]) -> None:
-    """Refuse a spec that misses a column of the source, or names one that is not there."""
+    """Refuse a spec that lacks a column of the source, or names one that does not exist."""
     known = {folded(column.name) for column in spec.columns}
     there = {folded(name) for name in names}
     missing = [name for name in names if folded(name) not in known]
@@ -252,10 +252,10 @@ def check_source_columns(spec: Spec, names: Sequence[str]) -> None:
 
 
 def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
-    section = top.table("columns", "one table a column: [columns.age]")
+    section = top.table("columns", "one table per column: [columns.age]")
     if section is None:
         if "columns" not in top:
-            top.wrong(None, "there is no column", "name each one: [columns.age]")
+            top.wrong(None, "no column is given", "name each one: [columns.age]")
         return ()
     columns: list[ColumnSpec] = []
     seen: dict[str, str] = {}
@@ -265,7 +265,7 @@ def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
             what = f"a column needs a name, and none that begins with {RESERVED}"
             section.report.add((*section.path, name), None, what)
         if twin != name:
-            what = f"is {quoted(twin)} again: names that differ only in case are the same in SQL"
+            what = f"repeats {quoted(twin)}: names that differ only in case are the same in SQL"
             section.report.add((*section.path, name), None, what)
         table = section.table(name, f"[columns.{name}] and below it role = ...")
         if table is not None:

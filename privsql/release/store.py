@@ -1,4 +1,4 @@
-"""A release on disk: one DuckDB file with the published table and what explains it.
+"""A release on disk: one DuckDB file with the published table and its description.
 
 <table>                     the published rows; hidden columns begin with ``privsql_``
 privsql.manifest            one row: the manifest's JSON and its digest
@@ -43,7 +43,7 @@ HEADERS = 3 * 4096
 
 @dataclass(frozen=True)
 class Release:
-    """A release that was opened and found whole."""
+    """A release that was opened and verified."""
 
     path: Path
     manifest: Manifest
@@ -144,14 +144,14 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is no file before the database makes one of it, or waits for it."""
+    """Refuse a path that is not a file before the database creates or waits for it."""
     try:
         if not path.exists():
             raise OperationalError(f"there is no release at {path}")
         if path.is_dir():
             raise OperationalError(f"{path} is a folder, not a release")
         if not path.is_file():
-            raise OperationalError(f"{path} is not a file, so it is no release")
+            raise OperationalError(f"{path} is not a file, so it is not a release")
     except OSError as problem:
         raise OperationalError(f"cannot open {path}: {problem.strerror}") from None
 
@@ -213,7 +213,9 @@ def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path
     except duckdb.Error:
         raise IntegrityError(f"the table in {path} is damaged or missing") from None
     if rows != manifest.rows:
-        raise IntegrityError(f"the table in {path} has not the number of rows it was made with")
+        raise IntegrityError(
+            f"the table in {path} does not have the number of rows it was made with"
+        )
 
 
 def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path) -> None:

@@ -1,1 +1,1 @@
-"""From an analyst's text to a plan; the only room that imports sqlglot."""
+"""From an analyst's text to a plan; the only package that imports sqlglot."""

@@ -1,4 +1,4 @@
-"""What each SQL aggregate is made of: sums that can be reconstructed, and a formula.
+"""Decomposition of SQL aggregates into sums that can be reconstructed, and a formula.
 
     COUNT(x)     n                            SUM(x)   s, NULL where n = 0
     AVG(x)       s / n                        VAR_POP  q/n - (s/n)^2 + Var(s/n)
@@ -105,8 +105,8 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
     if call.distinct:
         raise Unsupported(
             f"{call.name.upper()}(DISTINCT ...) with a sensitive column or condition",
-            hint="distinct values cannot be counted among replaced ones;"
-            " GROUP BY the column instead",
+            hint="distinct values cannot be counted among perturbed ones; GROUP BY the column"
+            " instead",
         )
     rows = where
     if call.filter is not None:
@@ -149,7 +149,7 @@ def _of_public_rows(call: Call, separator: Separator, where: list[Branch]) -> bo
 
 
 def sampled(call: Call) -> Unsupported:
-    """Refuse what estimated rows cannot tell; sums take their weights instead."""
+    """Refuse aggregates that sampled rows cannot give; sums use their weights instead."""
     name = f"{call.name.upper()}({'DISTINCT ' if call.distinct else ''}...)"
     return Unsupported(
         f"{name} where rows are estimated: this release keeps a sample of them, or the query"

@@ -1,4 +1,4 @@
-"""Questions about the tables of a release's audit: ``SELECT ... FROM privsql.audit_columns``.
+"""Queries on the audit tables of a release: ``SELECT ... FROM privsql.audit_columns``.
 
 They read nothing else, so that what answers them needs nothing else.
 """

@@ -12,7 +12,7 @@ rounding, or all that varies has a slope of zero, the answer is the same whateve
 its error is zero: a share that is always 1, nothing over something.  An estimated variance that
 is not above zero otherwise says nothing, and the error is NULL.  (reconstruction, 3)
 
-Where a denominator cannot be told from zero there is no value (``ratios``), and no error.
+Where a denominator cannot be distinguished from zero there is no value (``ratios``), and no error.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Bars:
 
     @property
     def known(self) -> bool:
-        """Whether an error is to be had at all."""
+        """Whether an error is available at all."""
         return not self.why
 
     def field(self, name: str) -> exp.Expr:
@@ -80,13 +80,13 @@ def realised(node: exp.Expr, made: Mapping[str, exp.Expr]) -> exp.Expr:
     return inner
 
 
-NOT_SMOOTH = "it is no smooth function of its estimates"
-NOT_AT_HAND = "how its estimates vary together is not known"
+NOT_SMOOTH = "it is not a smooth function of its estimates"
+NOT_AT_HAND = "the covariance of its estimates is not known"
 NO_ERROR = "a median, a quantile or a mode has no standard error to work with"
 
 
 def none(why: str = NOT_AT_HAND) -> Bars:
-    """No error is to be had."""
+    """No error is available."""
     nothing = cast(exp.Null(), "DOUBLE")
     unknown = cast(exp.Null(), "BOOLEAN")
     return Bars(nothing, nothing.copy(), nothing.copy(), unknown, why)
@@ -122,7 +122,7 @@ class Known:
 def bars_of(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     """Error bars of an expression; ``estimates`` are the columns in it that are uncertain.
 
-    Where a denominator cannot be told from zero the value is NULL (``ratios``), and a reliable
+    Where a denominator is about zero (``ratios``) the value is NULL, and a reliable
     interval asks more of it than that; what has no interval says at least so much.
     """
     node = bare(node)
@@ -147,7 +147,7 @@ def any_of(conditions: list[exp.Expr]) -> exp.Expr | None:
 
 
 def doubt_of(below: exp.Expr, estimates: list[str], known: Known) -> exp.Expr | None:
-    """Where a denominator cannot be told from zero; None: it always can."""
+    """Where a denominator cannot be distinguished from zero; None: it always can."""
     below = bare(below)
     used = [name for name in estimates if depends(below, name)]
     if not any(known.risky(name) for name in used):
@@ -190,7 +190,7 @@ def _doubt_of_column(name: str, known: Known) -> exp.Expr:
 
 
 def doubt_by(own: Bars, more: exp.Expr | None = None) -> exp.Expr:
-    """Where an estimate cannot be told from zero, by its own error bars."""
+    """Where an estimate cannot be distinguished from zero, by its own error bars."""
     zero = number(0)
     holds = exp.And(
         this=exp.LTE(this=wrapped(own.field("low")), expression=zero),

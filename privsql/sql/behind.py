@@ -1,4 +1,4 @@
-"""What has to be looked at before a block may be answered: the rows behind each of its cells."""
+"""The rows behind each cell of a block, as the disclosure check needs them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from privsql.sql.tree import sql, wrapped
 
 @dataclass(frozen=True)
 class Behind:
-    """What tells the rows behind each cell of a block."""
+    """The scans for the rows behind each cell of a block."""
 
     ranges: Printed  # smallest and largest personal group, beside the table
     together: Printed | None  # how those of pieces become those of aggregates, in memory
@@ -40,12 +40,12 @@ class Behind:
 
     @property
     def classes(self) -> bool:
-        """Whether sensitive keys tell cells apart, too."""
+        """Whether sensitive keys distinguish cells, too."""
         return self.together is not None
 
 
 class BehindWriter:
-    """Writes the scans that tell who stands behind an answer."""
+    """Writes the scans for the people behind an answer."""
 
     def __init__(
         self, catalog: Catalog, parameters: Parameters, salt: int = 0, accounted: bool = False
@@ -57,7 +57,7 @@ class BehindWriter:
         self._accounted = accounted
 
     def behind(self, plan: BlockPlan) -> Behind | None:
-        """The scans that tell the personal groups behind each cell, where any is at stake."""
+        """The scans for the personal groups behind each cell, where any may be disclosed."""
         block = plan.block
         if not block.estimated or plan.states is None:
             return None
@@ -106,7 +106,7 @@ class BehindWriter:
         return Behind(ranges, after, chosen, salted.bind(atoms), vectors, bind(numbered), inside)
 
     def _everybody(self, block: Block, supports: Mapping[int, Support]) -> bool:
-        """Whether every row counts alike: the whole table is nobody's, whatever is asked of it.
+        """Whether every row has equal weight: the whole table is not a personal group.
 
         Where a server keeps account it is an answer like any other.
         """

@@ -1,4 +1,4 @@
-"""A block: one SELECT over published rows, taken apart into what has to be estimated.
+"""A block: one SELECT over published rows, split into the parts to be estimated.
 
     SELECT job, AVG(age) FROM patients WHERE disease = 'flu' GROUP BY job HAVING COUNT(*) > 5
     `--keys--'  `aggregates over bases'       `-- branches --'             `-- the rest stays SQL

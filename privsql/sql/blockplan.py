@@ -1,4 +1,4 @@
-"""One block of a query, planned: what to scan and how to reconstruct it."""
+"""The plan of one block: its scan and its reconstruction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements as text with their values beside them: values are bound, never pasted."""
+"""Statements as text with bound values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives of SQL expressions, for carrying errors through arithmetic.
+"""Derivatives of SQL expressions, for error propagation.
 
     d(a / b) = da / b  -  a db / b^2
 

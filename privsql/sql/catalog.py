@@ -1,4 +1,4 @@
-"""What an analyst's statement can name: the published table and the public tables beside it."""
+"""Names that a statement can use: the published table and public tables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PUBLISHED = "t"
 
 
 class UnknownName(ProgrammingError):  # noqa: N818 - says what is unknown
-    """A table or a column that is not there."""
+    """A table or a column does not exist."""
 
     code = "unknown-name"
     sqlstate = "42P01"
 
 
 class UnknownColumn(UnknownName):
-    """A column that is not there, or that several tables have."""
+    """A column does not exist, or is ambiguous."""
 
     sqlstate = "42703"
 

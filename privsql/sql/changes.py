@@ -1,4 +1,4 @@
-"""What is done to a block's table before anybody reads it: gaps, and coarser digits."""
+"""Changes to a block's table before it is read: masked cells and rounded estimates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Change:
-    """What is done to a block before anybody reads it."""
+    """Changes to a block before it is read."""
 
     plan: BlockPlan
     gap: Gap | None
@@ -33,7 +33,7 @@ class Change:
 
 
 def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
-    """The statement with cells empty, and without the digits that no one needs.
+    """The statement with masked cells and rounded estimates.
 
     The block's own table becomes ``_open``, and what is read in its place is what may be seen.
     """
@@ -69,7 +69,7 @@ def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Par
 
 
 def _traces(plan: BlockPlan, aggregates: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Other columns of a block that would tell of hidden aggregates: their covariances."""
+    """Other columns of a block that would reveal hidden aggregates: their covariances."""
     named_by = {COVARIANCE(i, j): (i, j) for i, j in plan.pairs}
     named_by |= {WITH_TOTAL(i, j): (i, j) for i, j in plan.classes}
     found = {name: tuple(i for i in both if i in aggregates) for name, both in named_by.items()}

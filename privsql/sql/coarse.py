@@ -1,4 +1,4 @@
-"""What rounding to a grid does to a condition, in words.
+"""The effect of rounding to a grid on a condition, in words.
 
 Values of a grid were rounded to it before they were perturbed, so a condition is answered about
 rounded values.  Where the type of the column is finer than the grid that is another condition
@@ -43,7 +43,7 @@ _FEW = 5
 
 @dataclass(frozen=True)
 class Judged:
-    """What is to be said of a comparison: by rounding, and because a constant is outside."""
+    """The remarks on a comparison: on rounding, and on constants outside the domain."""
 
     rounded: str = ""
     outside: str = ""
@@ -68,7 +68,7 @@ def is_coarse(kind: str, domain: Grid) -> bool:
 
 
 def is_worth_telling(kind: str, domain: Grid) -> bool:
-    """Whether an answer that names no value between the points is to say that they were rounded.
+    """Whether an answer that names no value between the points needs a notice of rounding.
 
     A moment's fraction of a second is not: times are seldom kept to the microsecond.
     """

@@ -1,4 +1,4 @@
-"""A whole query: its blocks, and the SQL around them that reads their estimates.
+"""A whole query: its blocks, and the SQL around them over their estimates.
 
 Every SELECT over published rows becomes a block; in its place stands a SELECT over the
 block's table of estimates, and everything around it stays the analyst's SQL.  Error bars are
@@ -237,7 +237,7 @@ class Compiler(Outer):
                 except NoTotal as problem:
                     why = str(problem)
             if isinstance(definition, exp.Column) and self._is_mode(part, definition):
-                why = "the most frequent value is a choice and no sum"
+                why = "the most frequent value is a choice, not a sum"
             ratio = bool(divisors(inner, uncertain)) or any(
                 self._has_estimate_below(divisor(quotient)) for quotient in quotients(inner)
             )
@@ -326,7 +326,7 @@ class Compiler(Outer):
         return [self._export(tree, number, WITH_TOTAL(i, j)) for i in linear for j in sums]
 
     def _guard(self, clause: object, part: Part, filtered: bool) -> None:
-        """Denominators of a leaf that cannot be told from zero become NULL."""
+        """Make denominators of a leaf NULL where they cannot be distinguished from zero."""
 
         def doubt(quotient: exp.Expr) -> exp.Expr | None:
             below = divisor(quotient)
@@ -354,12 +354,12 @@ class Compiler(Outer):
 
     def _note_sampled(self, part: Part) -> None:
         if self._catalog.weighted and not part.leaf.block.aggregates:
-            self._notice("sampled", "the rows are a sample: values that few have may be missing")
+            self._notice("sampled", "the rows are a sample: rare values may be missing")
 
     def _note_picking(
         self, tree: exp.Select, select: exp.Select, outs: list[Out], uncertain: list[str]
     ) -> None:
-        """The largest of many estimates is large by chance too: say so."""
+        """Add the notice that the largest of many estimates is partly large by chance."""
         if tree.args.get("limit") is None or tree.args.get("order") is None:
             return
         for ordered in tree.args["order"].expressions:
@@ -372,9 +372,9 @@ class Compiler(Outer):
             if hit:
                 self._notice(
                     "picked",
-                    "rows picked by the size of an estimate are extreme by chance too, so their"
-                    " intervals hold the truth less often than they say;"
-                    " SET privsql.simultaneous = true widens them",
+                    "rows selected by the size of an estimate are partly extreme by chance, so"
+                    " their intervals cover the true value less often than stated; SET"
+                    " privsql.simultaneous = true widens them",
                 )
 
     @staticmethod

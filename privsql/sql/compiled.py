@@ -1,4 +1,4 @@
-"""What a query becomes on the way: columns that know their error, and the blocks behind them."""
+"""Parts of a query under compilation: columns with their errors, and blocks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Part:
         return bars_of(node, self.uncertain(), self._known(self.exported))
 
     def doubt(self, below: exp.Expr, more: Iterable[str] = ()) -> exp.Expr | None:
-        """Where a denominator cannot be told from zero; ``more`` are columns to be made yet."""
+        """Where a denominator is not distinguishable from zero; ``more`` are columns to come."""
         return doubt_of(below, self.uncertain(), self._known(self.exported | set(more)))
 
     def divides(self, node: exp.Expr) -> bool:

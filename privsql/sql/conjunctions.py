@@ -1,4 +1,4 @@
-"""States of a few truth values by counting, where grouping by them would take far longer."""
+"""States of a few truth values, computed from counts instead of by grouping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds of effective rows, where the scan brings sums and not the states.
+"""Bounds on effective rows, where the scan returns sums instead of states.
 
 The rule of effective rows (``udfs.variance.weights``) needs counts of states.  Here both its sums
 are bounded on the safe side, with L = G - mean, S the values that G has:
@@ -99,7 +99,7 @@ class Bound:
         return [named(second, SECOND(t)), named(none, FOURTH(t))]
 
     def most(self, t: int) -> exp.Alias:
-        """``wu``, the most effective rows; NULL where only a second scan can tell."""
+        """The most effective rows; NULL where only a second scan can decide."""
         return named(self._most(t), MOST_ROWS(t))
 
     def _most(self, t: int) -> exp.Expr:

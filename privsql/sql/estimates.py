@@ -309,7 +309,7 @@ class Estimates:
         return found
 
     def _doubt(self, aggregate: Aggregate) -> exp.Expr | None:
-        """Where the rows that an average or a spread divides by cannot be told from zero."""
+        """Where the rows that an average or a spread divides by are not clearly above zero."""
         at = counted(aggregate.call.name)
         if at is None or self._bases.fixed:
             return None

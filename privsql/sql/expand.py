@@ -1,4 +1,4 @@
-"""The papers' expansion of a conjunctive count, spelled out: 2^k counts of published rows.
+"""The papers' expansion of a conjunctive count into 2^k counts of published rows.
 
     SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND age > 30 AND job = 'eng'
 
@@ -155,10 +155,10 @@ def _counting(tree: exp.Expr, text: str, catalog: Catalog) -> exp.Select:
     counted = tree.expressions[0]
     counted = bare(counted.this if isinstance(counted, exp.Alias) else counted)
     if not isinstance(counted, exp.Count) or not isinstance(counted.this, exp.Star):
-        raise refuse("something else than COUNT(*)", counted)
+        raise refuse("something other than COUNT(*)", counted)
     source = tree.args["from_"].this if tree.args.get("from_") is not None else None
     if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
-        raise refuse("something else than the published table", source)
+        raise refuse("something other than the published table", source)
     if not catalog.is_published(source.name):
         raise refuse(f"the table {source.name!r}, which is not the published one,", source)
     plain = {"this", "alias", "db", "catalog"}

@@ -1,4 +1,4 @@
-"""What error is to be expected of a sum, before a row is read.
+"""The expected error of a sum, before a row is read.
 
 The functions of a block are evaluated over its states, or over the domains where it has none, by
 an engine that holds no release; ``widths`` makes the largest error from them.
@@ -71,11 +71,11 @@ class Expected:
             # A scan of moments that has too many cells to tell them apart.
             errors = [self._product(piece) for piece in base]
             if any(error is None for error in errors):
-                return None, "the width is not worked out for so many states"
+                return None, "the width is not computed for so many states"
             return sum(error for error in errors if error is not None), unit
         functions, classes = self._functions(base, states)
         if len(classes) * states.count * len(functions) > MOST_WORK:
-            return None, "the width is not worked out for so many states"
+            return None, "the width is not computed for so many states"
         worst = 0.0
         for chosen in classes:
             worst = max(worst, sum(row_error(states.factors, g * chosen) for g in functions))
@@ -151,7 +151,7 @@ class Expected:
 
 
 def kept(sensitive: Sensitive) -> tuple[float, Floats]:
-    """Retention and replacing distribution of a column that keeps or replaces its values."""
+    """Retention and replacement distribution of a column that keeps or replaces its values."""
     channel = sensitive.channel
     if isinstance(channel, Replace):
         return float(channel.retention), np.asarray(channel.replacing, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""EXPLAIN RECONSTRUCTION: how a query would be answered, without asking the published rows.
+"""EXPLAIN RECONSTRUCTION: how a query would be answered, without running its scan.
 
     block 0: estimated by inversion
       disease    uniform, 4 values, retention 0.3
@@ -58,10 +58,10 @@ Floats = NDArray[np.float64]
 FEW_ROWS = 1_000
 
 _WHY = {
-    "auto": "auto takes it: it is unbiased, and cells add up",
-    "inversion": "it was asked for: unbiased, cells add up, estimates may leave their range",
-    "iterative": "it was asked for: the likeliest counts that are not negative; biased, cells"
-    " must not be added up, and sums of values that may be negative use inversion",
+    "auto": "auto chooses it: it is unbiased, and cells add up",
+    "inversion": "it was requested: unbiased, cells add up, estimates may leave their range",
+    "iterative": "it was requested: the most likely non-negative counts; biased, cells must not"
+    " be added up, and sums of values that may be negative use inversion",
 }
 
 
@@ -147,7 +147,7 @@ class _Writer:
             tuple(
                 (
                     called(join.table, join.alias),
-                    "hangs on a sensitive column" if block.joins.get(join.alias) else "public",
+                    "depends on a sensitive column" if block.joins.get(join.alias) else "public",
                 )
                 for join in block.rows.joins
             ),
@@ -173,7 +173,7 @@ class _Writer:
                 name,
                 _mechanism(one),
                 one.channel.size,
-                "the scan adds up (g - c) / p of each row, and tells no values apart",
+                "the scan adds up (g - c) / p of each row, and distinguishes no values",
                 (),
                 (),
                 kept_condition(*kept(one)),
@@ -186,7 +186,7 @@ class _Writer:
         sensitive = self._catalog.sensitive[axis.column]
         sent = "the scan sends the truth of its conditions"
         if axis.count == 1:
-            sent = "the scan need not send it: the query tells none of its values apart"
+            sent = "the scan does not send it: the query distinguishes none of its values"
         elif self._moments:
             sent = "the scan adds up (g - c) / p of each row"
         elif not axis.bits:
@@ -268,14 +268,14 @@ class _Writer:
         return f"estimated, by inversion if {names} is below zero in any row"
 
     def _interval(self, aggregate: Aggregate) -> str:
-        """Which interval, and from when on it may be called by its level."""
+        """Which interval, and from how many rows it is reliable."""
         if self._block.aggregates.index(aggregate) in self._plan.score_intervals:
             return "score interval of the published count, at any number of rows"
         name = "Fieller's" if aggregate.call.name == "avg" else "Wald"
         bound = ""
         if self._moments:
             second = self._plan.doubtful is not None
-            bound = ", of which the scan tells a lower bound"
+            bound = ", for which the scan gives a lower bound"
             bound += "; where that is below, a second scan counts states" if second else ""
         return f"{name}, called reliable from 20 effective rows on{bound}"
 

@@ -1,4 +1,4 @@
-"""What EXPLAIN RECONSTRUCTION tells: blocks, columns, cells and widths, as text and as rows.
+"""Output of EXPLAIN RECONSTRUCTION: blocks, columns, cells and widths, as text and rows.
 
 Everything is plain strings and numbers by now.  The text is for a person and leaves out what is
 long; the rows are for a program and have all of it.
@@ -23,10 +23,10 @@ SHOWN_FACTOR = 6
 
 @dataclass(frozen=True)
 class ExplainedCell:
-    """Values of a column that the query does not tell apart."""
+    """Values of a column that the query does not distinguish."""
 
     meaning: str
-    mass: float | None  # under the replacing distribution, where there is one
+    mass: float | None  # under the replacement distribution, where there is one
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ExplainedBlock:
 
     @property
     def states(self) -> int:
-        """How many states there are; 0 where they are not told apart."""
+        """How many states there are; 0 where they are not distinguished."""
         return prod(len(one.cells) for one in self.columns)
 
     @property
@@ -82,7 +82,7 @@ class ExplainedBlock:
         return prod(one.condition for one in self.columns)
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Item, name and value of everything there is to say."""
+        """Rows of item, name and value."""
         yield "estimator", self.estimator, self.why
         for text in self.conditions:
             yield "public condition", "", text
@@ -102,7 +102,7 @@ class ExplainedBlock:
                 yield "factor", one.name, repr([list(row) for row in one.factor])
             yield "condition number", one.name, repr(one.condition)
         if self.columns:
-            yield "states", "", str(self.states) if self.states else "not told apart"
+            yield "states", "", str(self.states) if self.states else "not distinguished"
             yield "condition number", "", repr(self.condition)
         for aggregate in self.aggregates:
             yield "aggregate", aggregate.sql, aggregate.answered
@@ -119,7 +119,7 @@ class ExplainedBlock:
             yield "step", name, text
 
     def lines(self) -> Iterator[str]:
-        """All of it for a person."""
+        """As text for a person."""
         yield f"block {self.number}: {self._title()}"
         yield f"  why: {self.why}"
         if self.policy:
@@ -136,7 +136,7 @@ class ExplainedBlock:
         if self.columns:
             sizes = " x ".join(str(len(one.cells)) for one in self.columns)
             product = f"{sizes} = " if len(self.columns) > 1 else ""
-            count = f"{product}{self.states}" if self.states else "not told apart"
+            count = f"{product}{self.states}" if self.states else "not distinguished"
             yield f"  states: {count}; condition number {self.condition:.4g}"
         for one in self.columns:
             yield from _column_lines(one)
@@ -150,7 +150,7 @@ class ExplainedBlock:
         if self.form:
             yield f"  scan form: {self.form}; {WORDS[self.form]}"
         for text in self.scans:
-            yield "  scan, beside the published table:"
+            yield "  scan, on the published table:"
             yield from _indented(_pretty(text))
         if self.steps:
             yield "  reconstruction, in memory:"
@@ -173,7 +173,7 @@ class Explained:
     outputs: tuple[tuple[str, str], ...]  # columns, exact or estimate
 
     def text(self) -> str:
-        """All of it for a person."""
+        """As text for a person."""
         lines: list[str] = []
         for block in self.blocks:
             lines += [*block.lines(), ""]

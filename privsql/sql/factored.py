@@ -68,7 +68,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Product:
-    """A function of a row: constant times public halves times one part a column."""
+    """A function of a row: constant times public halves times one part per column."""
 
     constant: float
     halves: tuple[str, ...]
@@ -197,7 +197,7 @@ class Columns:
         return Cells.of(labels)
 
     def cells(self, name: str) -> Cells:
-        """Values that the block does not tell apart."""
+        """Values that the block does not distinguish."""
         return self._cells[name]
 
     @property

@@ -1,4 +1,4 @@
-"""Conditions on sensitive columns that may not mean what they look like, told in notices.
+"""Notices about conditions on sensitive columns with values off the grid or the domain.
 
 A comparison with a value that the domain does not have is no mistake in SQL: nobody has the
 value, and the count is exactly 0.  But a word that is spelt otherwise than in the domain looks
@@ -47,8 +47,7 @@ def about_conditions(
                 notices.append(
                     Notice(
                         "not-in-domain",
-                        f"{name} is compared with a value that is not in its domain,"
-                        " which nobody has",
+                        f"{name} is compared with a value outside its domain, which no row has",
                     )
                 )
         elif isinstance(column.domain, Grid):

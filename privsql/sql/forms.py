@@ -1,4 +1,4 @@
-"""The scan form of a block: in which of several ways one pass over the table brings its sums.
+"""The scan form of a block: how one pass over the table computes its sums.
 
     states        rows counted, and public halves added up, per published state (GROUP BY)
     conjunctions  the same states from counts of conditions that hold together

@@ -1,4 +1,4 @@
-"""Frames of windows: which rows a window function reads, as far as a query's text tells."""
+"""Window frames: the rows that a window function reads, as far as the query text determines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Frame:
         )
 
     def common(self, other: Frame) -> Frame | None:
-        """The rows that are in both, where they can be told: a frame again."""
+        """The rows that are in both, where they are determined: a frame again."""
         mine, theirs = ({sql(node) for node in frame.partition} for frame in (self, other))
         if other.whole and theirs <= mine:
             return self
@@ -86,7 +86,7 @@ def _bound(offset: float, far: str) -> tuple[str | exp.Expr, str | None]:
 
 
 def read_frame(window: exp.Window) -> Frame | None:
-    """The frame of a window, or None where its rows cannot be told."""
+    """The frame of a window, or None where its rows are not determined."""
     if window.args.get("alias") or window.args.get("first"):
         return None
     partition = tuple(bare(node) for node in window.args.get("partition_by") or ())
@@ -112,7 +112,7 @@ def read_frame(window: exp.Window) -> Frame | None:
 
 
 def _offset(bound: object, side: object) -> float | None:
-    """A bound as a number of rows or a distance; of a distance only the sign is told."""
+    """A bound as a number of rows or a distance; of a distance only the sign is known."""
     sign = -1.0 if str(side or "").upper() == "PRECEDING" else 1.0
     if isinstance(bound, str):
         if bound.upper() == UNBOUNDED:

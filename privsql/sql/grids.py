@@ -1,4 +1,4 @@
-"""Domains too large to be written out: one value stands for each stretch of a grid.
+"""Domains too large to enumerate: one representative value per stretch of a grid.
 
 Comparisons with constants split a grid into stretches within which none of them changes; one
 value of each, with the number of values that it stands for, is then as good as the domain:

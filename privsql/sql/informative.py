@@ -1,4 +1,4 @@
-"""Which pieces of an answer say anything about sensitive values.
+"""Parts of an answer that depend on sensitive values.
 
 A piece adds up a public half times a sensitive one.  Where the sensitive half is the same for every
 value that a person may have, the piece is public knowledge, however much SQL stands around it:

@@ -1,4 +1,4 @@
-"""What is inverted although the constrained likelihood was asked for.
+"""Estimates that use inversion although the constrained likelihood was asked for.
 
 The likelihood is that of counts, which are not negative.  A sum of a measure that is below zero in
 some row has none, and neither has the distribution behind a quantile or a mode; those are

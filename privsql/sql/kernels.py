@@ -1,4 +1,4 @@
-"""The sensitive half: functions over states, and what inverting them gives."""
+"""The sensitive part of sums: functions over states, and their inversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published rows themselves, for releases whose publisher lets them be read.
+"""Published rows themselves, for releases that allow it.
 
 Only a SELECT that filters, projects, sorts and cuts rows is a listing; whatever adds up is
 reconstructed as ever.  Values come as they were published, so a sensitive one is no person's; the

@@ -1,4 +1,4 @@
-"""Which personal groups stand behind each cell of an answer, as a scan of its own.
+"""The personal groups behind each cell of an answer, as a separate scan.
 
 A cell is personal when all rows that matter to it lie in one personal group; so it is decided on
 the data and not on the text, and every spelling is caught.  What matters to an aggregate are rows

@@ -1,4 +1,4 @@
-"""Moments: a scan that adds up inverted rows itself, instead of counting states.
+"""Moments: a scan that sums inverted rows instead of counting states.
 
 Where a piece is a product of functions of one column each, and the columns keep or replace
 their values row by row, a row's inverted weight is elementary:
@@ -154,7 +154,7 @@ class Moments:
                 values = np.where(self._columns.truth(node), values, 0.0)
             if not np.isfinite(values).all():
                 raise DataError(
-                    f"an expression is infinite or no number for some value of {name}'s domain",
+                    f"an expression is infinite or not a number for some value of {name}'s domain",
                     hint="leave such values out with CASE",
                 )
             parts.append(Part(name, truths, factors, values))

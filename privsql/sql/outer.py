@@ -48,7 +48,7 @@ from privsql.sql.tree import (
 )
 from privsql.sql.writing import ENOUGH_ROWS
 
-NOT_ADDED = "of the rows of an answer only sums and averages over public groups keep theirs"
+NOT_ADDED = "only sums and averages over public groups keep the errors of an answer's rows"
 
 
 class Outer(Showing):
@@ -121,7 +121,7 @@ class Outer(Showing):
         return Compiled(tree, outs, hidden, whole)
 
     def _guard_outside(self, clause: object, columns: _Columns, grouped: bool) -> None:
-        """Denominators over answers that cannot be told from zero become NULL."""
+        """Make denominators over answers NULL where they cannot be distinguished from zero."""
 
         def doubt(quotient: exp.Expr) -> exp.Expr | None:
             below = divisor(quotient)

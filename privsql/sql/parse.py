@@ -1,4 +1,4 @@
-"""Text to statements: DuckDB's dialect and the few words that are ours.
+"""Parsing: DuckDB's dialect and the extensions of privsql.
 
     SELECT WITH RECONSTRUCTION OPTIONS (estimator = 'iterative') ...   options of one query
     EXPLAIN RECONSTRUCTION SELECT ...                                  the plan, not the answer
@@ -34,7 +34,7 @@ CHAINED = 5
 
 
 class SyntaxMistake(ProgrammingError):  # noqa: N818 - a mistake of the text
-    """The text is not SQL as DuckDB reads it."""
+    """The text is not valid SQL in DuckDB's dialect."""
 
     code = "syntax"
     sqlstate = "42601"
@@ -121,7 +121,7 @@ def _split(text: str, characters: int | None = None) -> Iterator[list[Token]]:
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
         raise ProgrammingError(
-            f"a statement is a text, not {type(text).__name__}", hint="give it as a str"
+            f"a statement must be a str, not {type(text).__name__}", hint="give it as a str"
         )
 
 
@@ -130,7 +130,7 @@ def _encodable(text: str) -> None:
     odd = re.search("[\\0\ud800-\udfff]", text)
     if odd is not None:
         raise SyntaxMistake(
-            "the text holds a character that no database takes",
+            "the text contains a character that no database accepts",
             hint="leave out NUL and unpaired surrogates; values can be given as parameters",
             place=Place(text.encode("utf-8", "replace").decode(), *odd.span()),
         )

@@ -246,7 +246,7 @@ class PlanWriter:
         )
 
     def behind(self, plan: BlockPlan) -> Behind | None:
-        """The scans that tell the personal groups behind each cell, where any is at stake."""
+        """The scans for the personal groups behind each cell, where any may be disclosed."""
         return None if self._behind is None else self._behind.behind(plan)
 
     @staticmethod
@@ -327,7 +327,7 @@ def located(problem: Error, tree: exp.Expr, text: str) -> Error:
     if problem.place is None and isinstance(problem, NotSupportedError | ProgrammingError):
         problem.place = place_of(tree, text)
     if problem.hint is None and isinstance(problem, ProgrammingError):
-        problem.hint = "estimates are DOUBLE: cast them where a function wants another type"
+        problem.hint = "estimates are DOUBLE: cast them where a function needs another type"
     return problem
 
 

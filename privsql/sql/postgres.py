@@ -1,4 +1,4 @@
-"""PostgreSQL's dialect: what a client sends, as commands that a server can carry out.
+"""PostgreSQL's dialect: a client's text as commands for the server.
 
 text ── words ──> statements ── utility ──> SET, BEGIN, DECLARE, ...
                              ── parse ────> tree ── route ──> query | catalog | constant
@@ -102,7 +102,7 @@ class _Reader:
         if made is not None:
             return made
         if first.kind != NAME:
-            raise mistake("this is no statement", text, first.start, first.stop, _HINT)
+            raise mistake("this is not a statement", text, first.start, first.stop, _HINT)
         word = first.value.upper()
         return Command("other", name=word, tag=word)
 
@@ -232,7 +232,7 @@ def _parsed(prepared: str, text: str) -> exp.Expr:
     tree = trees[0]
     parse._check_chains(tree, parse.CHAINED * parse.DEEPEST)
     if not isinstance(tree, exp.Query | exp.Values):
-        raise parse.SyntaxMistake("this is no query", hint=_HINT)
+        raise parse.SyntaxMistake("this is not a query", hint=_HINT)
     return tree
 
 
@@ -242,7 +242,7 @@ def _printed(tree: exp.Expr, text: str) -> str:
         return str(generator.generate(tree, copy=False))
     except UnsupportedError:
         raise NotTranslated(
-            "a part of this statement cannot be said here", place=Place(text, 0, len(text))
+            "a part of this statement is not supported here", place=Place(text, 0, len(text))
         ) from None
     except RecursionError:
         raise TooLargeError(

@@ -1,4 +1,4 @@
-"""What of a query is about the catalog: relations, functions and objects by name.
+"""Catalog queries: relations, functions and objects by name.
 
 Routing goes by the tables and functions of the parsed statement.  In a statement that goes to
 the catalog, relations are those of the schema ``pgc`` (pg_catalog) or ``pgi`` (information_schema)
@@ -139,8 +139,8 @@ def kind_of(tree: exp.Expr, text: str) -> tuple[str, tuple[str, ...]]:
         return ("catalog" if about is not None else "constant"), names
     if about is not None:
         raise MixedTables(
-            "a published table and PostgreSQL's catalog cannot be asked in one statement",
-            hint="ask for the one and then for the other",
+            "a published table and PostgreSQL's catalog cannot be queried in one statement",
+            hint="query them in separate statements",
             place=place_of(about, text) or place_of(ours[0], text),
         )
     return "query", names
@@ -211,7 +211,8 @@ class ForCatalog:
             return
         if name not in _TABLES and "generateseries" not in name.replace("_", ""):
             raise NotTranslated(
-                f"the function {name}() is no table here", place=place_of(node, self._text)
+                f"the function {name}() is not a table function here",
+                place=place_of(node, self._text),
             )
 
     def _object(self, node: exp.Cast) -> exp.Expr:

@@ -1,4 +1,4 @@
-"""The clock: what of a statement asks for the time, and how it is told.
+"""Clock functions of a statement and their translation.
 
 A question about a release is asked of two databases and judged in between.  A clock that runs
 there would show two times, and an answer would depend on when a row is looked at.  So the time
@@ -96,7 +96,7 @@ class Clock:
             unit and not isinstance(node, exp.CurrentTimestamp | exp.Localtimestamp)
         ):
             raise NotTranslated(
-                "a clock with this many digits cannot be read here",
+                "this precision of a clock function is not supported here",
                 hint="current_timestamp(0), or without a number",
                 place=place_of(node, self._text),
             )

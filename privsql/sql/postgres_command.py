@@ -1,4 +1,4 @@
-"""What a statement of PostgreSQL's dialect asks for, as far as a server must know."""
+"""Commands: statements of PostgreSQL's dialect as the server handles them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class MixedTables(NotSupportedError):  # noqa: N818 - says what is the matter
 
 
 class UnknownRelation(ProgrammingError):  # noqa: N818 - says what is unknown
-    """A table that is not there, or not for whoever asks."""
+    """A table does not exist, or the user may not query it."""
 
     code = "unknown-name"
     sqlstate = "42P01"
 
 
 class NotTranslated(NotSupportedError):  # noqa: N818 - says what is the matter
-    """A construct of PostgreSQL's dialect that has no equal here."""
+    """A construct of PostgreSQL's dialect that is not supported."""
 
     code = "dialect"
 

@@ -1,4 +1,4 @@
-"""Which quotients are whole: PostgreSQL divides integers to integers, DuckDB's ``/`` does not.
+"""Integer division: PostgreSQL divides integers to integers, DuckDB's ``/`` does not.
 
 ``a / b`` becomes ``a // b`` where both are integers for certain: literals, casts, columns that the
 release says are integers, and sums, products and differences of these.  ``//`` cuts towards zero

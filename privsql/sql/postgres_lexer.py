@@ -1,4 +1,4 @@
-r"""PostgreSQL's text as words: what is a string, a quoted name, a comment or a semicolon.
+r"""The lexer of PostgreSQL's dialect: strings, quoted names, comments, semicolons.
 
 sqlglot's parser reads queries; this reads everything around them, so that a statement ends where
 PostgreSQL says it does.  The words are those of sqlglot's tokenizer without its keywords: comments

@@ -1,4 +1,4 @@
-"""What PostgreSQL calls a column that has no alias (FigureColname of its parser).
+"""PostgreSQL's names for columns without an alias (FigureColname of its parser).
 
 A column keeps its name, a function gives its own, a cast the name of what is cast or else of
 the type, and what is left is ``?column?``.

@@ -1,4 +1,4 @@
-"""Words read one after the other, for statements that are no queries."""
+"""A token reader for statements other than queries."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Reading:
 
     def _end(self) -> None:
         if self._peek() is not None:
-            raise self._wrong("the statement goes on where it should end")
+            raise self._wrong("there is more text after the end of the statement")
 
     def _wrong(self, reason: str) -> SyntaxMistake:
         word = self._peek() or self._words[-1]

@@ -1,4 +1,4 @@
-"""Which halves are rounded to even: PostgreSQL's ``round`` does it for float8, not for numeric.
+"""Rounding of halves: to even in PostgreSQL's ``round`` of float8, not of numeric.
 
 ``round(x)`` becomes ``round_even(x, 0)`` where x is a float for certain: casts, columns that the
 release says are floats, functions that give nothing else, what is computed with one of these, and

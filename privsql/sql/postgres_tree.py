@@ -1,4 +1,4 @@
-"""A query of PostgreSQL's dialect as DuckDB's, node by node, where the two do not agree.
+"""Queries of PostgreSQL's dialect translated to DuckDB's, node by node.
 
 sqlglot reads the one and prints the other.  What it would change in meaning on the way is
 rewritten here, or refused: a wrong answer is worse than none.
@@ -47,8 +47,8 @@ class Rewriting:
 
     def _refused(self, what: str, node: exp.Expr, hint: str | None = None) -> NotTranslated:
         return NotTranslated(
-            f"{what} cannot be said here",
-            hint=hint or "write it in other words that PostgreSQL has too",
+            f"{what} is not supported here",
+            hint=hint or "rewrite it with other PostgreSQL constructs",
             place=place_of(node, self._text),
         )
 
@@ -156,7 +156,7 @@ class Rewriting:
             isinstance(each, exp.Query) for each in of.expressions
         ):
             if isinstance(node, exp.Like | exp.ILike):
-                raise self._refused("LIKE ANY of something that is no list of patterns", node)
+                raise self._refused("LIKE ANY of something other than a list of patterns", node)
             return node
         if isinstance(right, exp.Any) and isinstance(node, exp.EQ):
             return self._in(node.this, of) if of.expressions else exp.false()

@@ -1,4 +1,4 @@
-"""Parameters that are columns themselves: ``SELECT $1`` has the type that the client gave it.
+"""Parameters used as columns: ``SELECT $1`` has the type that the client gave.
 
 DuckDB knows a parameter by its value alone, and before there is one by nothing.  A cast tells it.
 Text needs none, and DECIMAL alone would round.

@@ -1,4 +1,4 @@
-"""Casts: PostgreSQL's types by DuckDB's names, where the two mean the same.
+"""Casts: PostgreSQL's types under DuckDB's names, where both mean the same.
 
 Three do not.  ``numeric`` without digits has any number of them: here it is DOUBLE, since
 DuckDB's DECIMAL alone would round to three.  ``varchar(n)`` cuts, DuckDB's does not.  ``char(n)``

@@ -1,4 +1,4 @@
-"""Statements that are no queries: settings, transactions, cursors, COPY."""
+"""Statements other than queries: settings, transactions, cursors, COPY."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Utility(Reading):
                 deferred = not self._words[self._at - 2].says("not")
                 modes["deferrable"] = "on" if deferred else "off"
             else:
-                raise self._wrong("this is no mode of a transaction")
+                raise self._wrong("this is not a transaction mode")
             self._sign(",")
         return modes
 

@@ -1,4 +1,4 @@
-"""Lists for the translation from PostgreSQL's dialect: reserved words, refused functions."""
+"""Word lists of the translation from PostgreSQL: reserved words, refused functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees as DuckDB's text, fast.
+"""Fast printing of trees as DuckDB SQL.
 
 A reconstruction is fifty times as long as the question, and most of it is columns, numbers and
 arithmetic.  sqlglot's generator is written for every dialect and passes each node through a dozen

@@ -1,4 +1,4 @@
-"""Questions that want columns and no rows: ``SELECT * FROM t LIMIT 0``, ``WHERE 1 = 0``.
+"""Queries for columns without rows: ``SELECT * FROM t LIMIT 0``, ``WHERE 1 = 0``.
 
 Tools ask so to learn names and types.  No row is read for it, so nothing has to be reconstructed
 and there is nobody to protect.

@@ -1,4 +1,4 @@
-"""What is no question that could be answered, whatever it is about.
+"""Refusal of statements that cannot be answered over any table.
 
 Names are how we know that a sensitive column is used.  A spelling that reaches a column
 without naming it (``COLUMNS('dis.*')``, ``#4``, ``disease.upper()``, a table function that
@@ -48,12 +48,12 @@ _FIRST = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
 
 
 def check_question(tree: exp.Expr, text: str) -> None:
-    """Refuse a statement that is no SELECT, and spellings that hide what they read."""
+    """Refuse a statement other than SELECT, and constructs that hide what they read."""
     if not isinstance(tree, exp.Query):
         word = _FIRST.match(text)
         raise Unsupported(
-            f"{word.group(1).upper() if word else 'this'} is not a question",
-            hint="privsql answers SELECT; nothing can be changed through it",
+            f"{word.group(1).upper() if word else 'this'} is not a query",
+            hint="privsql answers SELECT and changes no data",
             place=placed_in(tree, tree, text),
         )
     for node in tree.walk():
@@ -72,7 +72,7 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
         yield f"the volatile function {name}()", "an answer must not change when it is asked again"
     elif name in WITHIN_QUERY or isinstance(node, _CLOCKS) or _since_now(node):
         yield (
-            f"{name or node.key}, which is not the same everywhere",
+            f"{name or node.key}, which depends on the session",
             "give its value as a parameter",
         )
     elif (isinstance(node, tuple(_GROWING)) or name in _RESIZING) and not _small(node):
@@ -86,7 +86,7 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
             "write the format out, with widths below 1000",
         )
     elif isinstance(node, exp.Columns):
-        yield "COLUMNS(...), which names no column", "list the columns that you mean"
+        yield "COLUMNS(...), which does not name its columns", "list the columns that you mean"
     elif isinstance(node, exp.PositionalColumn):
         yield "a column by its position", "write its name"
     elif isinstance(node, exp.Explode | exp.Unnest) or name in ("unnest", "generate_subscripts"):
@@ -100,7 +100,7 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
     elif isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
         yield "a table function in FROM", "query the published table or a public one"
     elif isinstance(node, exp.Identifier) and _OURS_NAMES.match(node.name):
-        yield f"the name {node.name!r}: those that begin with {OURS} are ours", "choose another"
+        yield f"the name {node.name!r}: names in {OURS} are reserved", "choose another"
 
 
 def _since_now(node: exp.Expr) -> bool:

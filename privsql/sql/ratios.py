@@ -1,6 +1,7 @@
-"""Ratios of estimates: where the denominator is about zero there is no ratio.
+"""Ratios of estimates, NULL where the denominator is not distinguishable from zero.
 
-A denominator D *cannot be told from zero* where its interval at the session's level holds zero,
+A denominator D *cannot be distinguished from zero* where its interval at the session's level
+contains zero,
 
     D^2 <= z^2 Var(D),
 
@@ -27,12 +28,12 @@ QUOTIENTS = (exp.Div, exp.IntDiv)
 # Fieller's interval (udfs.intervals).
 AWAY = 2**0.5
 
-# The condition that a quotient's denominator cannot be told from zero, None where it always can.
+# The condition that a denominator cannot be distinguished from zero, None where it always can.
 Doubt = Callable[[exp.Expr], exp.Expr | None]
 
 
 def doubtful(value: exp.Expr, variance: exp.Expr, rows: exp.Expr) -> exp.Expr:
-    """Whether an estimate, which is not known, cannot be told from zero."""
+    """Whether an estimate, which is not known, cannot be distinguished from zero."""
     z = exp.Mul(this=column(CRITICAL), expression=column(CRITICAL))
     bound = exp.Mul(this=exp.Paren(this=z), expression=wrapped(variance))
     square = exp.Mul(this=wrapped(value), expression=wrapped(value))
@@ -101,7 +102,7 @@ def divides_by(query: exp.Expr) -> bool:
 
 
 def guard(node: exp.Expr, doubt: Doubt) -> None:
-    """Make every denominator in an expression NULL where it cannot be told from zero."""
+    """Make every denominator in an expression NULL where it cannot be distinguished from zero."""
     # Inner quotients come last, so that a denominator is judged as it was written.
     for quotient in quotients(node):
         condition = doubt(quotient)

@@ -1,4 +1,4 @@
-"""The reconstruction: SQL over the scan's small result that turns sums into estimates.
+"""The reconstruction: SQL over the result of the scan that turns sums into estimates.
 
 It runs in an in-memory DuckDB that holds nothing but that result, the cells of the sensitive
 columns and our functions.  Per set of grouping keys:

@@ -1,4 +1,4 @@
-"""What may not run beside the published table, by whatever spelling."""
+"""Refusal of constructs that must not run on the published table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SELECT that is left when a block is taken out: it reads keys and aggregates as columns."""
+"""The rest of a SELECT without its block, with keys and aggregates as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates without the digits that nobody needs.
+"""Rounding of estimates to the digits that matter.
 
     SUM(CASE WHEN <one group> THEN 1.0000001 ELSE 1 END)
 

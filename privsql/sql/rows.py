@@ -154,7 +154,7 @@ class Sources:
             join = rest[at]
             if at != 0 or join.side or (join.kind or "INNER") not in ("INNER", "CROSS"):
                 raise Unsupported(
-                    "the published table stands on the outer side of a join",
+                    "the published table is on the outer side of a join",
                     hint="begin FROM with the published table",
                 )
             turned = join.copy()
@@ -276,7 +276,7 @@ class Sources:
                     break
             else:
                 raise Unsupported(
-                    "a join on something else than equality with columns of the public table",
+                    "a join on something other than equality with columns of the public table",
                     hint="write ON t.x = d.x [AND t.y = d.y], and put other conditions into WHERE",
                 )
         return found

@@ -1,4 +1,4 @@
-"""Expressions of a block in the words of who asked."""
+"""Expressions of a block as the analyst wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scan: one pass over the published table, in the SQL of the engine that holds it.
+"""The scan: one pass over the published table, in the SQL of its engine.
 
 A row's public half of each piece (``v``) is computed in a sub-select, with the truth values
 of the atoms; the outer SELECT adds up per public keys and published state:
@@ -170,7 +170,7 @@ class StateScan:
         return self._named[key]
 
     def codes(self) -> list[str]:
-        """Columns by which the scan tells published states apart."""
+        """Columns by which the scan distinguishes published states."""
         found = []
         for i, axis in enumerate(self._states.axes):
             if axis.count == 1:

@@ -1,4 +1,4 @@
-"""Error bars as columns: exported from blocks, passed through queries, shown at the end."""
+"""Error bars as columns, exported from blocks and passed through queries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from privsql.sql.tree import (
     outermost,
 )
 
-TWO_QUERIES = "how the estimates of two queries vary together is not known"
+TWO_QUERIES = "the covariance of the estimates of two queries is not known"
 
 
 def held_bars(out: Out, alias: str | None = None) -> Bars:
@@ -102,7 +102,7 @@ class Showing(ABC):
     def _say_selected(self) -> None:
         self._notice(
             "selected",
-            "rows were kept or dropped by comparing estimates, which may err for each row",
+            "rows were kept or dropped by comparing estimates, which may be wrong for each row",
         )
 
     def _lost(self, what: str, why: str) -> None:
@@ -128,7 +128,7 @@ class Showing(ABC):
             self._compiled[id(made.tree)] = made
 
     def _doubt_of(self, made: Compiled) -> exp.Expr | None:
-        """Where the one value of a sub-query cannot be told from zero."""
+        """Where the one value of a sub-query cannot be distinguished from zero."""
         if len(made.outs) != 1 or not made.outs[0].estimate:
             return None
         out = made.outs[0]

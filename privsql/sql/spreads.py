@@ -1,4 +1,4 @@
-"""Covariances of inverted sums, for rows that are independent and for those that are not."""
+"""Covariances of inverted sums, for independent and dependent rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States: how a block sees its sensitive columns.
+"""States: the joint cells of a block's sensitive columns.
 
 Each sensitive column is seen only through *atoms*, the largest parts of expressions that
 hold it alone.  Evaluated over its domain they split it into cells (values that no atom tells
@@ -400,10 +400,10 @@ def _listed(sizes: dict[str, int]) -> str:
 
 
 def _too_many(sizes: dict[str, int], count: int) -> TooLargeError:
-    """The refusal of a query that tells too many states apart."""
+    """The refusal of a query with too many states."""
     return TooLargeError(
         f"the query needs {count} states ({_listed(sizes)})",
-        hint=f"at most {MOST_STATES} can be told apart, {MATRIX_LIMIT} of one column;"
+        hint=f"at most {MOST_STATES} can be distinguished, {MATRIX_LIMIT} of one column;"
         " coarsen a condition or a key",
     )
 

@@ -1,4 +1,4 @@
-"""Which sums a reconstruction needs: pieces, pairs of them, and what the scan must bring."""
+"""The sums that a reconstruction needs from the scan: pieces and pairs of pieces."""
 
 from __future__ import annotations
 

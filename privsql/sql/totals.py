@@ -1,4 +1,4 @@
-"""Window functions over the rows of an answer, and what they vary with.
+"""Window functions over the rows of an answer, and their covariances.
 
 A sum, a mean or a neighbour (LAG, LEAD) is linear in the estimates of the rows F of its frame.
 With ``L = sum_j d_j a_j`` the error comes from the covariances,
@@ -71,7 +71,7 @@ class Total:
         return self._scaled(self._given(total, number(0.0)))
 
     def with_total(self, other: Total) -> exp.Expr | None:
-        """Covariance of two totals, where the rows that they share can be told."""
+        """Covariance of two totals, where the rows that they share are determined."""
         common = self.frame.common(other.frame)
         if common is None:
             return None
@@ -184,7 +184,7 @@ def read_total(
     perturbed as a whole, so that rows of the answer vary together.
     """
     if len(block.sets) != 1:
-        raise NoTotal("rows of ROLLUP, CUBE and GROUPING SETS share their people")
+        raise NoTotal("rows of ROLLUP, CUBE and GROUPING SETS count the same people")
     inner, frame, mean, default = _function(window)
     if window.find(exp.Query) is not None:
         raise NoTotal("a window over a sub-query")
@@ -215,15 +215,15 @@ def read_total(
     made = Total(name, window, inner, slopes, frame, False, mean, simple)
     if sensitive <= named:
         if entangled and not frame.whole:
-            raise NoTotal("a column was perturbed as a whole, so that groups vary together")
+            raise NoTotal("a column was perturbed as a whole, so its groups are correlated")
         return made
     inside = {c.name for node in frame.partition for c in columns_of(node)}
     constant = not any(next(columns_of(slope), None) for slope in slopes.values())
     linear = all(block.aggregates[j].call.name in ("count", "sum") for j in slopes)
     if inside & sensitive or filtered or not constant or not linear or not frame.whole or mean:
         raise NoTotal(
-            "groups of a sensitive column share their people, and how two of them vary together"
-            " is known only where all are added up"
+            "groups of a sensitive column are correlated, and the covariance of two of them is"
+            " known only where all are added up"
         )
     return Total(name, window, inner, slopes, frame, True)
 
@@ -241,7 +241,7 @@ def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | Non
         function, condition = function.this, function.expression.this
     frame = read_frame(window)
     if frame is None:
-        raise NoTotal("a window whose rows the query's text does not tell")
+        raise NoTotal("a window whose rows the query's text does not determine")
     if isinstance(function, exp.Sum | exp.Avg):
         inner = bare(function.this)
         if isinstance(inner, exp.Distinct | exp.Order):
@@ -256,7 +256,7 @@ def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | Non
         steps = float(-offset if isinstance(function, exp.Lag) else offset)
         default = function.args.get("default")
         return bare(function.this), between(frame, steps, steps), False, default
-    raise NoTotal("of window functions SUM, AVG, LAG and LEAD keep their error")
+    raise NoTotal("of the window functions only SUM, AVG, LAG and LEAD keep error bars")
 
 
 def _whole(node: exp.Expr | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Small things about sqlglot trees that several modules need."""
+"""Shared helpers for sqlglot trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters whose values are not known yet: the types they must have, and stand-ins for them.
+"""Parameters without values yet: their types, and stand-in values.
 
 A driver asks what it will get before it says for which values.  DuckDB tells the types of a
 statement's columns, not those of its parameters; what stands beside a parameter does.

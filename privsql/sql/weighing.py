@@ -1,4 +1,4 @@
-"""The two forms in which a scan adds up inverted rows: counts and weights.
+"""The two moment forms of a scan: inverted rows added up as counts or as weights.
 
 Conditions alone are counted: every G is then a polynomial in truth values,
 
@@ -45,7 +45,7 @@ class MomentScan(StateScan):
         self._added: dict[tuple[Any, ...], str] = {}
 
     def codes(self) -> list[str]:
-        """No states are told apart."""
+        """No states are distinguished."""
         return []
 
     def _coded(self) -> list[exp.Expr]:
@@ -349,7 +349,8 @@ def literal(value: float) -> exp.Expr:
     """A DOUBLE as a literal, which is shorter than a cast and read back without loss."""
     if not isfinite(value):
         raise DataError(
-            "an expression is infinite or no number for some value of a sensitive column's domain",
+            "an expression is infinite or not a number for some value of a sensitive column's"
+            " domain",
             hint="leave such values out, as in SUM(CASE WHEN x > 0 THEN ln(x) END)",
         )
     text = repr(abs(float(value)))

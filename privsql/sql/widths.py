@@ -1,4 +1,4 @@
-"""How far off a sum may be, from the channel alone: the largest standard error that a row adds.
+"""Error bounds of a sum from the channel alone: the largest standard error per row.
 
 A row in state s adds ``G(published)`` to an estimate, ``G = A^-1 g``, with the variance
 

@@ -1,4 +1,4 @@
-"""Words that the reconstruction's SQL is made of."""
+"""Building blocks of the reconstruction's SQL."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def deviation(variance: exp.Expr) -> exp.Expr:
 def wald(
     estimate: exp.Expr, spread: exp.Expr, rows: exp.Expr
 ) -> tuple[exp.Expr, exp.Expr, exp.Expr]:
-    """``estimate +- z * standard error``, and whether that may be called by its level."""
+    """``estimate +- z * standard error``, and whether that is reliable at its level."""
     half = exp.Mul(this=column(CRITICAL), expression=wrapped(spread))
     known = exp.Not(this=exp.Is(this=wrapped(spread), expression=exp.Null()))
     good = exp.And(

@@ -21,14 +21,14 @@ from .outcomes import counts, outcome
 
 def test_a_table_with_error_bars():
     assert str(Answer(counts())).splitlines() == [
-        " job  | cost | n          | share",
-        "------+------+------------+---------------",
-        " eng  |   12 | 1402 ± 348 | 0.312 ± 0.011",
-        " law  |  700 |   30 ±  10 | 0.020 ± 0.011",
-        " None | NULL | NULL       |   0.5 ±     ?",
+        " job  | cost | n           | share",
+        "------+------+-------------+---------------",
+        " eng  |   12 | 1,402 ± 348 | 0.312 ± 0.011",
+        " law  |  700 |    30 ±  10 | 0.020 ± 0.011",
+        " None | NULL |  NULL       |   0.5 ±     ?",
         "3 rows; estimates by inversion, errors at 95%",
         "±: half of the 95% interval",
-        "± ?: no error is to be had for this value",
+        "± ?: no standard error is available for this value",
     ]
 
 
@@ -96,7 +96,7 @@ def test_long_words_are_cut_and_long_intervals_are_not():
     words = Outcome("rows", (ResultColumn("w", "VARCHAR"),), pa.table({"w": ["x" * 500]}))
     assert text(words).splitlines()[2] == " " + "x" * 37 + "..."
     big = outcome([1e14], low=[-123456789012345.0], high=[987654321098765.0])
-    assert "[-123456789012345, 987654321098765]" in text(big)
+    assert "[-123,456,789,012,345, 987,654,321,098,765]" in text(big)
 
 
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=4), st.text(min_size=1, max_size=10))
@@ -128,11 +128,11 @@ def test_a_statement_without_rows_and_an_explanation():
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
-        ((1402.31, 1054.2, 1750.4, True), "1402 ± 348"),
-        ((1402.31, 1402.31, 1402.31, True), "1402.31 ± 0"),
+        ((1402.31, 1054.2, 1750.4, True), "1,402 ± 348"),
+        ((1402.31, 1402.31, 1402.31, True), "1,402.31 ± 0"),
         ((-0.001, -0.5, 0.5, True), "0.00 ± 0.50"),
         ((9.96, 0.0, 19.92, True), "10.0 ± 10.0"),
-        ((123456789.4, 123456780.0, 123456799.0, True), "123456789.4 ± 9.5"),
+        ((123456789.4, 123456780.0, 123456799.0, True), "123,456,789.4 ± 9.5"),
         ((1e20, 0.9e20, 1.1e20, True), "1e+20 ± 1e+19"),
         ((3.0, 0.0, 20.0, True), "3 [0, 20]"),
         ((3.0, None, 20.0, None), "3 [?, 20]"),
@@ -149,9 +149,8 @@ def test_estimates_as_text(cell, shown):
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e6))
 def test_what_is_shown_is_near_what_is_meant(value, half):
-    value_shown, half_shown = map(
-        float, str(estimate(value, value - half, value + half, True)).split(" ± ")
-    )
+    shown = str(estimate(value, value - half, value + half, True)).replace(",", "")
+    value_shown, half_shown = map(float, shown.split(" ± "))
     assert abs(half_shown - half) <= 0.06 * half + 1e-5 * abs(value) * 1e-9
     assert abs(value_shown - value) <= 0.06 * half
 
@@ -197,7 +196,7 @@ def test_html_holds_the_same_cells_as_the_text():
     reader = Reader()
     reader.feed(Answer(counts())._repr_html_())
     assert {"table", "th", "td"} <= reader.tags
-    for word in ("job", "eng", "1402 ", "± 348", "± ?", "±: half of the 95% interval"):
+    for word in ("job", "eng", "1,402 ", "± 348", "± ?", "±: half of the 95% interval"):
         assert word in reader.words
     long = outcome(list(range(100)), low=[0.0] * 100, high=[1.0] * 100)
     assert Answer(long)._repr_html_().count("<tr>") == 1 + 40 + 1

@@ -213,13 +213,13 @@ def test_an_epsilon_above_the_limit_needs_leave():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "one thing"),
-        ({"epsilon": 1, "rho": (0.1, 0.2), "values": 3}, "one thing"),
-        ({"epsilon": 1}, "how many values"),
+        ({}, "only one goal"),
+        ({"epsilon": 1, "rho": (0.1, 0.2), "values": 3}, "only one goal"),
+        ({"epsilon": 1}, "number of values"),
         ({"epsilon": 0, "values": 3}, "above 0"),
         ({"epsilon": math.nan, "values": 3}, "finite"),
         ({"epsilon": "one", "values": 3}, "number"),
-        ({"epsilon": 1, "values": 1}, "one value"),
+        ({"epsilon": 1, "values": 1}, "single value"),
         ({"epsilon": 1, "values": 3, "split": "fair"}, "split"),
         ({"rho": (0.5, 0.1), "values": 3}, "rho1 < rho2"),
         ({"rho": (0.5,), "values": 3}, "2 numbers"),
@@ -248,7 +248,7 @@ def test_what_cannot_be_advised_is_refused(options, words):
         ({"epsilon": 1, "columns": "city"}, "city is public"),
         ({"epsilon": 1, "columns": "seen"}, "observed"),
         ({"epsilon": 1, "columns": "ilness"}, "no column"),
-        ({"epsilon": 1, "columns": "illness", "values": 3}, "spec says"),
+        ({"epsilon": 1, "columns": "illness", "values": 3}, "spec gives"),
         ({"small_sum": 0.6, "columns": "illness"}, "illness has 3"),
         ({"small_sum": 0.6}, "one column"),
         ({"relative_error": 0.3, "probability": 0.3}, "pet is swap"),
@@ -368,8 +368,8 @@ def test_the_command_prints_what_to_write():
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "nothing is wanted"),
-        (["--epsilon", "1", "--small-sum", "0.5"], 2, "too many"),
+        ([], 2, "no goal is given"),
+        (["--epsilon", "1", "--small-sum", "0.5"], 2, "are several goals"),
         (["--lambda", "0.3"], 2, "go together"),
         (["--people", "3", "--epsilon", "1"], 2, "--people"),
         (["--query", "SELECT 1"], 2, "0 widths"),

@@ -121,7 +121,7 @@ def test_predicted_widths_are_those_of_publishing(tmp_path, own_tmp):
     )
 
     assert f"[columns.age]\nretention = {kept:.3g}  # epsilon" in found.toml
-    assert "WARNING: this was found from raw rows" in str(found)
+    assert "WARNING: this was derived from raw rows" in str(found)
     advised = [row for row in found.tradeoff.rows if row.advised]
     assert [row.retention for row in advised] == [kept]
     assert advised[0].epsilon == pytest.approx(
@@ -212,7 +212,7 @@ def test_queries_that_cannot_be_advised_on(tmp_path, own_tmp):
     other.write_text("a,b\n1,2\n")
     assert refused(spec, "mistakes", queries={FLU: 90.0}, source=str(other))
     spec.write_text(SPEC + "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n")
-    assert refused(spec, "do not go with the rows", queries={FLU: 90.0}, sample=1500)
+    assert refused(spec, "do not scale with the number of rows", queries={FLU: 90.0}, sample=1500)
     assert list(own_tmp.iterdir()) == []
     assert not (tmp_path / "clinic.key.ledger").exists()
 
@@ -221,7 +221,7 @@ def test_a_width_that_does_not_go_with_the_rows_is_not_predicted(tmp_path, own_t
     spec = make(tmp_path, 4000)
     # As if the interval were as wide for a quarter of the rows.
     monkeypatch.setattr(Pilots, "_measured", lambda *_: [3.0])
-    problem = refused(spec, "root of the rows", queries={FLU: 90.0}, sample=2000)
+    problem = refused(spec, "root of the sample size", queries={FLU: 90.0}, sample=2000)
     assert "--sample 0" in problem.hint
     assert list(own_tmp.iterdir()) == []
 

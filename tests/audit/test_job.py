@@ -298,7 +298,7 @@ def test_a_grid_of_a_billion_values_takes_no_memory(clinic, publish):
 
 
 def test_what_can_be_asked(clinic):
-    with pytest.raises(ProgrammingError, match="knows nothing of lamda"):
+    with pytest.raises(ProgrammingError, match="has no parameter lamda"):
         audit(clinic / "plain.duckdb", lamda=0.3)
     for wrong in ({"relative_error": 0}, {"probability": 1}, {"alpha": 0}, {"rho1": 0.99}):
         with pytest.raises(Error):
@@ -348,7 +348,7 @@ def with_first(table, name, value):
         (lambda t: with_first(t, "age", 999), "column age does not fit the domain"),
         (
             lambda t: with_first(t, "n", {"x": "y", "y": "x"}[t.column("n")[0].as_py()]),
-            "2 personal groups have other numbers of rows",
+            "2 personal groups have different row counts",
         ),
         (
             lambda t: t.set_column(4, "age", pa.array(["old"] * len(t))),

@@ -188,9 +188,9 @@ def test_command_refuses(clinic, tmp_path):
         ((release, "--html", tmp_path / "there.html"), "exists already"),
         ((release, "-o", tmp_path / "no" / "a.txt"), "there is no folder"),
         ((release, "-o", tmp_path), "is a folder"),
-        ((release, "--tables", release, "--force"), "would be destroyed"),
-        ((release, "--html", tmp_path / "x", "-o", tmp_path / "x"), "have one name"),
-        ((release, "--delta", 2), "must lie between 0 and 1"),
+        ((release, "--tables", release, "--force"), "would be overwritten"),
+        ((release, "--html", tmp_path / "x", "-o", tmp_path / "x"), "have the same name"),
+        ((release, "--delta", 2), "must lie strictly between 0 and 1"),
     ):
         done = run(*arguments)
         assert done.exit_code == 1, arguments

@@ -204,4 +204,4 @@ def test_columns_that_are_not_advised_on_are_warned_of(folder):
     both = advise(folder / "spec.toml", rho=(0.1, 0.4))
     one = advise(folder / "spec.toml", rho=(0.1, 0.4), columns="ill")
     assert both.warnings == ()
-    assert "for ill only, not for the release: drug add" in one.warnings[0]
+    assert "covers ill only, not the release: drug add" in one.warnings[0]

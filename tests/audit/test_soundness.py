@@ -200,7 +200,7 @@ def test_a_release_cut_down_says_what_its_rows_are_worth(clinic, publish):
     error = math.sqrt(4 * math.log(2 / 0.5) / 0.25 / (0.9 * report.trials))
     found = verdict(audit(path, error=error, miss=0.5), "ill", "(n, eps, delta)")
     assert found.verdict == "fails"
-    assert f"worth {math.floor(worth):,} of one weight" in found.text
+    assert f"worth {math.floor(worth):,} rows of equal weight" in found.text
 
 
 def test_the_error_of_rows_that_stand_for_more():
@@ -257,7 +257,7 @@ def test_a_channel_promises_nothing_where_the_release_does_not(clinic, publish):
     report = audit(path)
     assert verdict(report, "ill", "rho1-rho2").verdict == "note"
     total = math.log(4) + math.log(1 + 6 / 0.7)
-    assert f"drawn afresh it would be epsilon {total:.4g}" in report.findings[0].text
+    assert f"with fresh draws it would be epsilon {total:.4g}" in report.findings[0].text
     raw = MECHANISMS.format(ill=ONE, age=age).replace('"none"\n', '"chi2"\nfrom = "raw"\n')
     report = audit(publish("from_raw", raw))
     assert report.findings[0].verdict == "void"
@@ -284,10 +284,10 @@ def test_several_rows_a_person(clinic, tmp_path):
     privsql.publish(str(tmp_path / "raw.parquet"), tmp_path / "r.duckdb", spec=tmp_path / "s.toml")
     report = audit(tmp_path / "r.duckdb", tmp_path / "raw.parquet", error=0.9, miss=0.9)
     first = verdict(report, "release", "epsilon")
-    assert (first.verdict, "one row a person" in first.advice) == ("void", True)
+    assert (first.verdict, "one row per person" in first.advice) == ("void", True)
     assert verdict(report, "ill", "(n, eps, delta)").verdict == "open"
     assert verdict(report, "ill", "rho1-rho2").verdict == "note"
-    assert "one row a person" in verdict(report, "ill", "(lambda, delta)").advice
+    assert "one row per person" in verdict(report, "ill", "(lambda, delta)").advice
 
 
 def test_null_is_a_value_like_others(tmp_path):

@@ -192,7 +192,7 @@ class Process:
                 raise PeerError(f"{self.title} has ended") from None
             reply = self._reply()
             if side != REWRITING and abs(reply["answer"] - exact) > FAR:
-                raise PeerError(f"{self.title}, {side} answers something else than the count")
+                raise PeerError(f"{self.title}, {side} answers something other than the count")
             return float(reply["seconds"])
 
         return run

@@ -1,4 +1,4 @@
-"""SQL's three truth values as numbers, so that logic is arithmetic on arrays.
+"""SQL's three truth values as numbers, so that logic becomes arithmetic on arrays.
 
     FALSE < UNKNOWN < TRUE,   AND = min,   OR = max,   NOT = reflection
 

@@ -177,8 +177,8 @@ def test_decoys_with_a_value_that_nobody_has():
     ("make", "words"),
     [
         (lambda: Uniform(0, 3), "retention 0 keeps nothing"),
-        (lambda: Uniform(-0.1, 3), "must lie above 0"),
-        (lambda: Uniform(1.1, 3), "at most at 1"),
+        (lambda: Uniform(-0.1, 3), "must be above 0"),
+        (lambda: Uniform(1.1, 3), "at most 1"),
         (lambda: Uniform(math.nan, 3), "finite"),
         (lambda: Uniform(math.inf, 3), "finite"),
         (lambda: Uniform(True, 3), "must be a number"),
@@ -213,7 +213,7 @@ def test_decoys_with_a_value_that_nobody_has():
         (lambda: Uniform(0.5, 2).inverse([[1, 2], [3]]), "must be numbers"),
         (
             lambda: channel_from_dict({"mechanism": "uniform", "retention": 1, "size": 2, "x": 1}),
-            "knows nothing of 'x'",
+            "has no parameter 'x'",
         ),
         (
             lambda: channel_from_dict(

@@ -161,7 +161,7 @@ def test_values_outside_are_counted_and_never_shown(domain, column):
 
 
 def test_nulls_outside_are_counted_apart():
-    with pytest.raises(DomainError, match=r"of 4 values, 1 lie outside .* and 2 are NULL"):
+    with pytest.raises(DomainError, match=r"of 4 values, 1 lies outside .* and 2 are NULL"):
         Categorical(("a",)).codes(["a", None, "b", None])
 
 

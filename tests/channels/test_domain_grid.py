@@ -293,7 +293,7 @@ def test_halfway_is_up_also_below_zero():
     assert grid.round([-12.5, -7.5, -2.5, 2.5, 7.5]).to_pylist() == [-10, -5, 0, 5, 10]
     assert grid.round([D("12.4"), 12]).to_pylist() == [10, 10]
     for value in (12.5, D("12.5"), 13, -13, D("-12.6")):
-        with pytest.raises(DomainError, match="1 lie outside"):
+        with pytest.raises(DomainError, match="1 lies outside"):
             grid.codes([value])
     for column in ([0.5, -0.5, -0.25, 1.25], [D("0.5"), D("-0.5"), D("-0.25"), D("1.25")]):
         assert Grid.of(0, 1).codes(column).tolist() == [1, 0, 0, 1]
@@ -311,7 +311,7 @@ def test_doubles_of_many_digits_take_the_exact_way():
 def test_what_is_no_number_is_outside(value):
     wide = Grid.of(-(10**17), 10**17)  # too many digits for the fast way
     for grid in (Grid.of(0.0, 1.0, 0.5), Grid.of(0, 9), wide, Grid.of(D(0), D("1e8"), D("1e-9"))):
-        with pytest.raises(DomainError, match="of 2 values, 1 lie outside"):
+        with pytest.raises(DomainError, match="of 2 values, 1 lies outside"):
             grid.codes([0.0, value])
 
 
@@ -326,7 +326,7 @@ def test_integers_at_the_edge_of_64_bits():
     with pytest.raises(DomainError, match="of 2 values, 2 lie outside"):
         high.codes(pa.array([-(2**63), 2**62 - 1]))
     assert high.codes(pa.array([2**63 - 1], pa.uint64())).tolist() == [2**62 - 1]
-    with pytest.raises(DomainError, match="of 1 values, 1 lie outside"):
+    with pytest.raises(DomainError, match="of 1 value, 1 lies outside"):
         high.codes(pa.array([2**63], pa.uint64()))
     steep = Grid.of(-(2**62), 2**61, 2**61)
     assert steep.codes([-(2**62), 2**60, 2**60 - 1, 2**61]).tolist() == [0, 3, 2, 3]
@@ -343,7 +343,7 @@ def test_timestamps_of_every_unit(unit):
     assert days.codes(column).tolist() == [0, 0, 1, 1, 2, 5]
     quarters = Grid.of(first, datetime(2020, 1, 5), "15 minutes")
     assert quarters.codes(column[:5]).tolist() == [0, 44, 48, 52, 144]
-    with pytest.raises(DomainError, match="of 1 values, 1 lie outside"):
+    with pytest.raises(DomainError, match="of 1 value, 1 lies outside"):
         quarters.codes(pa.array([datetime(1700, 1, 1)], pa.timestamp(unit)))
 
 
@@ -370,7 +370,7 @@ def test_dates_on_grids_of_time():
     always = Grid.of(datetime(1, 1, 1), datetime(9999, 12, 31), "1 hour")
     days = np.linspace(4_000_000, 2**31 - 1, 1000).astype(np.int32)
     far = pa.array(days).cast(pa.date32())
-    with pytest.raises(DomainError, match="of 1000 values, 1000 lie outside"):
+    with pytest.raises(DomainError, match="of 1,000 values, 1,000 lie outside"):
         always.codes(far)
 
 
@@ -408,7 +408,7 @@ def test_dictionaries_chunks_and_nulls():
         assert grid.codes(pa.array([], kind).dictionary_encode()).tolist() == []
         assert grid.codes(pa.nulls(2, kind)).tolist() == [3, 3]
     assert grid.decode([]).to_pylist() == []
-    with pytest.raises(DomainError, match="1 are NULL"):
+    with pytest.raises(DomainError, match="1 is NULL"):
         Grid.of(0, 1).codes([None, 1])
 
 
@@ -540,7 +540,7 @@ def test_an_upper_bound_off_the_grid_names_those_that_fit(arguments, fitting):
 
 @pytest.mark.parametrize("text", ["1 month", "2 months", "1 YEAR", "1 quarter", "3 centuries"])
 def test_months_make_no_grid(text):
-    with pytest.raises(DomainError, match="equal length"):
+    with pytest.raises(DomainError, match="vary in length"):
         Grid.of(date(2020, 1, 1), date(2021, 1, 1), text)
 
 

@@ -90,9 +90,7 @@ def test_columns_of_one_name_stay_two(memory):
 def test_numbers_that_a_kernel_cannot_use_are_told_in_its_words(memory):
     with pytest.raises(DataError) as caught:
         memory.run("SELECT privsql_invert([1, 2], [[[0.5, 0.5], [0.5, 0.5]]])")
-    assert caught.value.reason == (
-        "factor 1 is singular: published values say nothing of original ones"
-    )
+    assert caught.value.reason == ("factor 1 is singular: published values carry no information")
     with pytest.raises(DataError, match="observed must be finite numbers"):
         memory.run("SELECT privsql_invert([1, 'inf'::DOUBLE], [[[0.75, 0.25], [0.25, 0.75]]])")
 

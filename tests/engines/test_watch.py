@@ -190,7 +190,7 @@ def test_what_never_looks_up_is_left_and_not_many_of_them():
             calls.run(lambda _: gate.wait(300))
         assert GRACE < time.monotonic() - begun < 0.2 + GRACE + 2
         assert len(calls._left) <= LEFT
-    with pytest.raises(OperationalError, match="still being ended"):
+    with pytest.raises(OperationalError, match="still being canceled"):
         calls.run(lambda cursor: cursor.execute("SELECT 1").fetchall())
     gate.set()
     until = time.monotonic() + 60

@@ -615,7 +615,7 @@ def test_the_entry_point_is_installed() -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("privsql://", "which release"),
+        ("privsql://", "name the release"),
         ("privsql://clinic.duckdb", "three slashes"),
         ("privsql://ann@host/clinic.duckdb", "postgresql"),
         ("privsql:///c.duckdb?colour=red", "error_bars"),

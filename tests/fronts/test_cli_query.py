@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import privsql
 from privsql.files import written
-from privsql.fronts import cli_output
+from privsql.fronts import cli_common, cli_output
 from privsql.fronts.cli import main
 from tests.sql.clinic import publish
 
@@ -103,7 +103,7 @@ def test_what_returns_nothing_prints_nothing(release):
     fails(
         run("query", release, "SET privsql.error_bars = true", "--format", "csv"),
         1,
-        "csv holds one answer, and these statements have none",
+        "csv holds one answer, and these statements return none",
     )
 
 
@@ -150,9 +150,9 @@ def test_letters_beyond_ascii_are_read_as_utf8(release, here):
 def test_unreadable_sql(release, here):
     (here / "bad.sql").write_bytes(b"SELECT '\xff'")
     (here / "wide.sql").write_text("SELECT 1", encoding="utf-16")
-    fails(run("query", release, "-f", "bad.sql"), 1, "bad.sql is no UTF-8 text: byte 9", "HINT")
-    fails(run("query", release, "-f", "wide.sql"), 1, "wide.sql is no UTF-8 text")
-    fails(run("query", release, given=b"\xff"), 1, "stdin is no UTF-8 text")
+    fails(run("query", release, "-f", "bad.sql"), 1, "bad.sql is not valid UTF-8: byte 9", "HINT")
+    fails(run("query", release, "-f", "wide.sql"), 1, "wide.sql is not valid UTF-8")
+    fails(run("query", release, given=b"\xff"), 1, "stdin is not valid UTF-8")
     fails(run("query", release, "-f", "."), 1, "[operational]: .: is a directory")
     fails(run("query", release, "-f", "none.sql"), 1, "none.sql: no such file or directory")
     for empty in ("", " \n", "-- nothing\n;;"):
@@ -161,7 +161,7 @@ def test_unreadable_sql(release, here):
 
 
 def test_no_sql_or_twice_is_a_mistake_of_the_command(release, here, monkeypatch):
-    fails(run("query", release, "SELECT 1", "-f", "q.sql"), 2, "There is SQL and --file")
+    fails(run("query", release, "SELECT 1", "-f", "q.sql"), 2, "SQL and --file are both given")
     monkeypatch.setattr("privsql.fronts.cli_sql.is_terminal", lambda stream: True)
     fails(run("query", release), 2, "There is no SQL: give SQL as an argument, in a file")
 
@@ -233,15 +233,45 @@ def test_a_refusal_has_the_projects_format(release):
     assert [line.split(" ")[0] for line in lines[1:]] == ["LINE", "", "HINT:"]
 
 
+def test_a_terminal_has_the_sqlstate_last_and_no_line_beyond_its_width(release, monkeypatch):
+    monkeypatch.setattr(cli_common, "terminal_width", lambda stream: 60)
+    sql = (
+        "SELECT count(*) FROM patients WHERE job = 'eng' AND gender = 'F' AND favourite = 'flu'"
+        " AND disease = 'hiv'"
+    )
+    done = run("query", release, sql)
+    fails(done, 1, "ERROR [personal-group]: ")
+    lines = done.stderr.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "one personal group (SQLSTATE 42501)" in " ".join(done.stderr.split())
+    where = next(i for i, line in enumerate(lines) if line.startswith("LINE 1: "))
+    at = lines[where + 1]
+    assert lines[where][at.index("^") : len(at)] == "job = 'eng'"
+
+
+def test_notices_are_wrapped_on_a_terminal_alone(release, monkeypatch):
+    sql = "SELECT disease, count(*) AS n FROM patients GROUP BY 1 ORDER BY n LIMIT 1"
+    whole = run("query", release, sql).stderr
+    assert len(whole.splitlines()) == 1
+    monkeypatch.setattr(cli_common, "terminal_width", lambda stream: 60)
+    done = run("query", release, sql).stderr
+    assert max(map(len, done.splitlines())) <= 60
+    assert done.split() == whole.split()
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_one_answer_a_file(release, form):
     done = run("query", release, "SELECT 1; SELECT 2", "--format", form)
-    fails(done, 1, f"{form} holds one answer, and these statements have 2", "HINT")
+    fails(done, 1, f"{form} holds one answer, and these statements return 2", "HINT")
 
 
 def test_parquet_is_not_for_a_terminal(release, monkeypatch):
     monkeypatch.setattr(cli_output, "is_terminal", lambda stream: True)
-    fails(run("query", release, "SELECT 1", "--format", "parquet"), 2, "not for a terminal")
+    fails(
+        run("query", release, "SELECT 1", "--format", "parquet"),
+        2,
+        "cannot be written to a terminal",
+    )
 
 
 @pytest.mark.parametrize("level", ["0", "1", "-1", "95", "many"])
@@ -301,9 +331,11 @@ def test_what_is_read_is_never_overwritten(release, here):
     os.link(release, "r.duckdb")
     (here / "q.sql").write_text(FLU)
     before = release.read_bytes()
-    fails(run("query", "r.duckdb", FLU, "-o", "r.duckdb", "--force"), 1, "this command reads")
+    fails(
+        run("query", "r.duckdb", FLU, "-o", "r.duckdb", "--force"), 1, "is an input of this command"
+    )
     done = run("query", "r.duckdb", "-f", "q.sql", "-o", "q.sql", "--force")
-    fails(done, 1, "q.sql is what this command reads")
+    fails(done, 1, "q.sql is an input of this command")
     assert release.read_bytes() == before
     assert (here / "q.sql").read_text() == FLU
 

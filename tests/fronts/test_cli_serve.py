@@ -193,7 +193,7 @@ def test_users_are_added_listed_and_removed(tmp_path):
     [
         (["add", "ann"], "one\ntwo\n", 1, "more than one line"),
         (["add", "ann"], "\n", 1, "a password has between 1"),
-        (["add", "a\nb"], "x", 1, "can be printed"),
+        (["add", "a\nb"], "x", 1, "printable characters"),
         (["add", "ann", "--password", "x"], "x", 2, "No such option"),
         (["add", "ann", "x"], "x", 2, "unexpected extra argument"),
         (["list"], None, 1, "there is no users file"),
@@ -354,13 +354,13 @@ def test_tls_is_required_and_a_new_certificate_is_read_at_sighup(visits, users, 
 
         cert.write_text("nothing")
         server.signal(signal.SIGHUP)
-        server.until("SIGHUP: the certificate or its key cannot be used; the server goes on")
+        server.until("SIGHUP: the certificate or its key cannot be used; the server continues")
         assert server.ask("SELECT 1", sslrootcert=str(old), **full) == [(1,)]
 
         shutil.copy(other, cert)
         shutil.copy(other_key, key)
         server.signal(signal.SIGHUP)
-        server.until("SIGHUP: nothing is new")
+        server.until("SIGHUP: no changes")
         assert server.ask("SELECT 1", sslrootcert=str(other), **full) == [(1,)]
 
 
@@ -535,13 +535,13 @@ def test_an_answer_under_way_ends_before_the_server_does(visits, tmp_path, numbe
         thread.start()
         time.sleep(0.5)  # until the statement is under way
         server.signal(number)
-        server.until("the server stops when its answers have ended")
+        server.until("the server stops when running statements have finished")
         with pytest.raises(psycopg.OperationalError):
             server.connect()
         thread.join(30)
         assert found == [7]
         assert server.ended() == 0
-        with pytest.raises(psycopg.OperationalError, match="the server stops"):
+        with pytest.raises(psycopg.OperationalError, match="the server is shutting down"):
             idle.execute("SELECT 1")
         idle.close()
         busy.close()
@@ -590,7 +590,7 @@ def test_sighup_serves_what_was_published_again(visits, tmp_path):
         assert connection.execute(count).fetchall() == [(700,)]
         release.write_bytes(b"no release")
         server.signal(signal.SIGHUP)
-        server.until("SIGHUP: nothing is new")
+        server.until("SIGHUP: no changes")
         assert connection.execute(count).fetchall() == [(700,)]
 
 

@@ -105,7 +105,7 @@ def test_noise_is_not_split(tmp_path):
             tree = DecisionTreeClassifier(max_depth=1, cuts=3)
             tree.fit(con, target=target, features=["job", "age"])
             split += tree.tree_.split is not None
-            assert tree.tree_.split or tree.tree_.stop == "no split is more than noise"
+            assert tree.tree_.split or tree.tree_.stop == "no split exceeds noise"
     assert split <= sized(2, 3)
 
 
@@ -201,5 +201,5 @@ def test_the_text(plain):
     )
     assert left.startswith("├─ job = b: hurt ")
     assert right.startswith("└─ job <> b: hurt ")
-    assert right.endswith("-> well (as deep as it may be)")
-    assert last == "state by reconstructed counts; ±: half of the 95% interval"
+    assert right.endswith("-> well (maximum depth)")
+    assert last == "state from reconstructed counts; ±: half of the 95% interval"

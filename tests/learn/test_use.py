@@ -164,9 +164,9 @@ def test_a_domain_without_quantiles(tmp_path):
 
 
 def test_mistakes_in_predict(fitted):
-    with pytest.raises(privsql.ProgrammingError, match="learnt nothing"):
+    with pytest.raises(privsql.ProgrammingError, match="not fitted"):
         NaiveBayes().predict({"job": ["a"]})
-    with pytest.raises(privsql.ProgrammingError, match="learnt nothing"):
+    with pytest.raises(privsql.ProgrammingError, match="not fitted"):
         DecisionTreeClassifier().to_text()
     with pytest.raises(privsql.ProgrammingError, match="no column age"):
         fitted.predict({"job": ["a"], "city": ["north"]})

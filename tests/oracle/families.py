@@ -31,7 +31,7 @@ class Promise:
 
 
 LINEAR = Promise()
-# A ratio is NULL where its denominator cannot be told from zero or has too few effective rows:
+# A ratio is NULL where its denominator is not clearly non-zero or has too few effective rows:
 # one in eleven at most in the smallest job, whose 200 rows leave 20 effective ones.
 RATIO = Promise(bias=0.1, variance=(0.8, 1.2), missing=0.1, linear=False)
 # Variances that come out below zero are NULL: up to one in five where a condition of share .3 at

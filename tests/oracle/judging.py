@@ -38,7 +38,7 @@ def complaints(cells: dict[object, Estimates], wanted: Promise) -> list[str]:
 
     A cell is *small* where more than a tenth of the releases call its answer unreliable, or
     more than 2% NULL: of ratios, spreads and quantiles nothing is promised there but that the
-    reliable answers' intervals hold the truth often enough.  What is unbiased is unbiased in
+    reliable answers' intervals contain the truth often enough.  What is unbiased is unbiased in
     small cells as well.
     """
     found = [text for key, cell in cells.items() for text in _missing(key, cell, wanted)]

@@ -204,5 +204,5 @@ def test_texts_that_were_trouble_or_might_be(session, text):
 @pytest.mark.parametrize("wrong", [None, 3, b"SELECT 1", ["SELECT 1"]])
 def test_only_texts_are_statements(session, wrong):
     for use in (session.run, session.explain, session.expand, session.statements):
-        with pytest.raises(Error, match="a statement is a text"):
+        with pytest.raises(Error, match="a statement must be a str"):
             use(wrong)

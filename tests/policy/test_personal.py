@@ -215,10 +215,13 @@ def test_explain_says_what_would_happen(session: Session) -> None:
         (SINGLE[-1], "refuse: 1 of 1 cells are about one personal group"),
         ("SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND cost > 20", "refuse: 0 of 1"),
         ("SELECT disease, COUNT(*) FROM patients GROUP BY 1", "refuse: 0 of 4 cells"),
-        ("SELECT COUNT(*) FROM patients WHERE disease = 'flu'", "no sensitive value is told, or"),
+        (
+            "SELECT COUNT(*) FROM patients WHERE disease = 'flu'",
+            "no sensitive value is revealed, or",
+        ),
         (
             "SELECT job, COUNT(*) FROM patients GROUP BY 1",
-            "no sensitive value is told, or everybody's",
+            "no sensitive value is revealed, or only totals",
         ),
     ):
         assert f"policy: {said}" in session.explain(text)

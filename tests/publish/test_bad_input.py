@@ -70,7 +70,7 @@ def test_a_unit_that_is_no_whole_number(place, bad):
     units = np.arange(300.0)
     units[7] = bad
     pq.write_table(table.set_column(0, "patient_id", pa.array(units)), place / "raw.parquet")
-    refused(place, SPEC, "1 rows name", DataError)
+    refused(place, SPEC, "1 row has", DataError)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_thousands_of_columns(place):
     table = pa.table([pa.array(["a", "b"] * 6), *[values] * many], names=["s", *names])
     pq.write_table(table, place / "raw.parquet")
     start = time.monotonic()
-    refused(place, ONE, f"{many} mistakes in spec.toml", SpecError)
+    refused(place, ONE, f"{many:,} mistakes in spec.toml", SpecError)
     roles = "".join(f'[columns.{name}]\nrole = "drop"\n' for name in names[:-1])
     roles += f'[columns.{names[-1]}]\nrole = "public"\n'
     assert publish(place, ONE + roles).rows == 12

@@ -232,7 +232,7 @@ def test_of_two_publishers_at_once_the_second_is_told(place):
             timeout=60,
         )
         assert second.returncode == 1
-        assert "is being published by somebody else" in second.stderr
+        assert "is being published by another process" in second.stderr
         assert "Traceback" not in second.stderr
         assert not (place / "out.duckdb").exists()
     finally:
@@ -282,6 +282,6 @@ def test_of_several_publishers_that_race_exactly_one_succeeds(place):
     assert sorted(child.returncode for child in children) == [0, 3, 3]
     for text in said:
         # Who comes late finds it finished.
-        assert not text or "somebody else" in text or "exists already" in text
+        assert not text or "another process" in text or "exists already" in text
     assert left_behind(place) == ["out.duckdb"]
     assert privsql.release.open(place / "out.duckdb").manifest.rows > 0

@@ -328,7 +328,7 @@ def test_nulls_are_a_value_where_the_domain_has_them(place):
     table = clinic()
     holes = [None if i % 10 == 0 else v for i, v in enumerate(table["disease"].to_pylist())]
     pq.write_table(table.set_column(5, "disease", pa.array(holes)), place / "raw.parquet")
-    with pytest.raises(DataError, match="2000 are NULL"):
+    with pytest.raises(DataError, match="2,000 are NULL"):
         publish(place)
     nullable = SPEC.replace(
         'domain = ["flu", "hiv", "none"]',
@@ -478,7 +478,7 @@ def test_a_second_publisher_is_kept_out(place):
 
     def second(rows):
         if not problems:
-            with pytest.raises(OperationalError, match="somebody else") as caught:
+            with pytest.raises(OperationalError, match="another process") as caught:
                 publish(place)
             problems.append(caught.value)
 
@@ -582,7 +582,7 @@ def test_perturb_and_append_from_the_command_line(tmp_path):
     assert joined.stdout == "added 50 rows to r.duckdb\n"
     twice = run("append", "r.duckdb", "more.csv", place=tmp_path)
     assert twice.returncode == 1
-    assert "not a whole batch" in twice.stderr
+    assert "not a complete batch" in twice.stderr
 
 
 # DuckDB takes ``python -c`` for a prompt, and draws a bar where a query takes long.

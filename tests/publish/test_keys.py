@@ -242,7 +242,7 @@ def test_states_of_the_source_are_counted_once_each(ledger):
     assert found.publications == 4
     assert found.change() == (
         "the source changed: 2 different states of it under this key; epsilon up to 3 (age 3) for"
-        " a person whose values changed every time, and that they changed may show"
+        " a person whose values changed every time, and the changes may be visible"
     )
 
 

@@ -134,13 +134,13 @@ def test_publishing_and_gathering_batches_give_the_same_counts(release, tmp_path
     ("change", "words"),
     [
         (lambda t: t.replace("flu", "cold", 1), "was changed"),
-        (lambda t: t[: len(t) // 2], "not a whole batch"),
-        (lambda t: t.replace("# privsql batch", "# another batch"), "not a whole batch"),
+        (lambda t: t[: len(t) // 2], "not a complete batch"),
+        (lambda t: t.replace("# privsql batch", "# another batch"), "not a complete batch"),
         (
             lambda t: batch(rows(10), SPEC.replace("retention = 0.5", "retention = 0.4")),
             "other rules",
         ),
-        (lambda t: "", "not a whole batch"),
+        (lambda t: "", "not a complete batch"),
     ],
 )
 def test_a_batch_that_does_not_fit_is_refused_and_changes_nothing(release, change, words):
@@ -285,10 +285,10 @@ def rewritten(change):
         (rewritten(lambda t: t.take(np.arange(300)[::-1])), "was changed"),
         (rewritten(lambda t: t.set_column(2, "age", pa.array([1] * 300))), "was changed"),
         (rewritten(lambda t: t.rename_columns(["town", "illness", "age"])), "was changed"),
-        (lambda p: pq.write_table(pq.read_table(p), p, row_group_size=7), "not a whole batch"),
-        (lambda p: pq.write_table(typed(9), p), "not a whole batch"),
-        (lambda p: p.write_bytes(p.read_bytes()[:-20]), "not a whole batch"),
-        (lambda p: p.write_bytes(p.read_bytes()[:500]), "not a whole batch"),
+        (lambda p: pq.write_table(pq.read_table(p), p, row_group_size=7), "not a complete batch"),
+        (lambda p: pq.write_table(typed(9), p), "not a complete batch"),
+        (lambda p: p.write_bytes(p.read_bytes()[:-20]), "not a complete batch"),
+        (lambda p: p.write_bytes(p.read_bytes()[:500]), "not a complete batch"),
         (lambda p: p.write_bytes(b"PAR1" + bytes(60) + p.read_bytes()[64:]), "was changed"),
         (other_rules, "other rules"),
     ],
@@ -627,7 +627,7 @@ def test_interrupted_it_does_not_take_back_what_has_left(client, monkeypatch, ca
     said = capsys.readouterr().err
     assert said.startswith("interrupted; ")
     assert ("nothing was changed" in said) == (where == "file")
-    assert ("have left" in said) == (where != "file")
+    assert ("rows already written" in said) == (where != "file")
     assert len(lines_of(client)) == (where != "file")
     assert not (client / "b.csv").exists()
 

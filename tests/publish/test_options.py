@@ -559,7 +559,7 @@ def test_the_report_says_what_became_of_public_values(tmp_path):
         return privsql.publish(source, tmp_path / "r.duckdb", spec=wanted, seed=1, force=True)
 
     merged = published(0.6)
-    assert "personal groups: 3, merged by published values; public values: job 6 -> 3" in str(
+    assert "personal groups: 3, merged using published values; public values: job 6 -> 3" in str(
         merged
     )
     assert not any("merged" in warning for warning in merged.warnings)
@@ -568,10 +568,10 @@ def test_the_report_says_what_became_of_public_values(tmp_path):
     assert apart.manifest.groups.merge == "none"
     assert "personal groups: 6, not merged (see the warning); public values: job 6" in str(apart)
     assert "not merged: no public column would keep two values" in apart.warnings[-2]
-    assert "at retention 0.03 the test sees about as much as it would in 0.0009" in str(apart)
+    assert "at retention 0.03 the test has about the power of 0.0009" in str(apart)
     assert 'from = "raw"' in apart.warnings[-1]
     raw = published(0.03, 'from = "raw"\n')
-    assert "personal groups: 3, merged by raw values" in str(raw)
+    assert "personal groups: 3, merged using raw values" in str(raw)
     assert math.isinf(raw.manifest.privacy.epsilon)
     none = published(0.6, 'merge = "none"\n')
     assert "personal groups: 6; public values: job 6" in str(none)

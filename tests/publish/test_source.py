@@ -147,9 +147,9 @@ GOOD = list(range(500, 500 + ROWS))
 @pytest.mark.parametrize(
     ("ids", "words"),
     [
-        ([*GOOD, 777, 777, 778], "part 2 .* 5 rows share theirs"),
+        ([*GOOD, 777, 777, 778], "part 2 .* 5 rows share their key"),
         ([*GOOD[:-3], None, None, None], "part 2 .* 3 rows have no key"),
-        ([*GOOD[:-4], None, None, 777, 778], "2 rows have no key and 4 rows share theirs"),
+        ([*GOOD[:-4], None, None, 777, 778], "2 rows have no key and 4 rows share their key"),
         (GOOD[:-3], "3 of part 1$"),
         ([*GOOD, 7777, 7778], "2 of part 2$"),
         ([*GOOD[:-1], 7777], "1 of part 1, 1 of part 2$"),

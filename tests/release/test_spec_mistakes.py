@@ -38,12 +38,12 @@ MISTAKES = [
     (UNIFORM.replace("table", "tabel") + 'table = "t"\n' + RIGHT, None),
     ("release = 5\n" + '[columns.x]\nrole = "sensitive"\nmechanism = "uniform"\n' + RIGHT, "spec.toml:1 release: must be a table, not a number"),
     # the columns
-    ('[release]\ntable = "t"\n', "spec.toml: there is no column"),
+    ('[release]\ntable = "t"\n', "spec.toml: no column is given"),
     ('[release]\ntable = "t"\n[columns.x]\nrole = "drop"\n', "spec.toml:3 [columns]: no column is sensitive"),
     ('[release]\ntable = "t"\n[columns]\n', "spec.toml:3 [columns]: no column is sensitive"),
     (UNIFORM + RIGHT + "[columns.y]\n", "spec.toml:8 [columns.y]: needs a role (one of"),
     (UNIFORM + RIGHT + '[columns.y]\nrole = "privat"\n', 'spec.toml:9 [columns.y] role: must be one of "drop", "public", "sensitive", not "privat"'),
-    (UNIFORM + RIGHT + '[columns.X]\nrole = "drop"\n', 'spec.toml:8 [columns.X]: is "x" again'),
+    (UNIFORM + RIGHT + '[columns.X]\nrole = "drop"\n', 'spec.toml:8 [columns.X]: repeats "x"'),
     (UNIFORM + RIGHT + '[columns.""]\nrole = "drop"\n', 'spec.toml:8 [columns.""]: a column needs a name'),
     (UNIFORM + RIGHT + '[columns.privsql_weight]\nrole = "drop"\n', "none that begins with privsql_"),
     (UNIFORM + RIGHT + '[columns]\ny = "drop"\n', "spec.toml:9 [columns] y: must be a table, not text ([columns.y] and below it role = ...)"),
@@ -67,7 +67,7 @@ MISTAKES = [
     (UNIFORM + "retention = 0.5\ndomain = { lower = 0, upper = 9, stp = 1 }\n", 'spec.toml:7 [columns.x.domain] stp: unknown key (did you mean "step"?)'),
     (UNIFORM + "retention = 0.5\ndomain = { lower = 0, upper = 10, step = 3 }\n", "(the nearest that fit: 9 and 12)"),
     (UNIFORM + "retention = 0.5\ndomain = { lower = 9, upper = 0 }\n", "lower bound of a grid lies above"),
-    (UNIFORM + 'retention = 0.5\ndomain = { lower = 2024-01-01, upper = 2024-12-01, step = "1 month" }\n', "months and years are not of equal length"),
+    (UNIFORM + 'retention = 0.5\ndomain = { lower = 2024-01-01, upper = 2024-12-01, step = "1 month" }\n', "months and years vary in length"),
     (UNIFORM + 'retention = 0.5\ndomain = ["a", "b"]\nnullable = 1\n', "nullable: must be true or false, not 1"),
     # retention, epsilon, rho
     (UNIFORM + 'domain = ["a", "b"]\n', "uniform needs one of retention, epsilon, rho"),
@@ -76,8 +76,8 @@ MISTAKES = [
         (UNIFORM + f'domain = ["a", "b"]\nretention = {value}\n', f"spec.toml:7 [columns.x] retention: {what}")
         for value, what in [
             ("0", "0 keeps nothing"),
-            ("-1", "must lie above 0 and at most at 1"),
-            ("2", "must lie above 0 and at most at 1"),
+            ("-1", "must be above 0 and at most 1"),
+            ("2", "must be above 0 and at most 1"),
             ("nan", "must be a finite number"),
             ("inf", "must be a finite number"),
             ("true", "must be a number"),
@@ -89,12 +89,12 @@ MISTAKES = [
     *[
         (UNIFORM + f'domain = ["a", "b"]\nepsilon = {value}\n', f"epsilon: {what}")
         for value, what in [
-            ("0", "must lie above 0"),
-            ("-1", "must lie above 0"),
-            ("31", "must lie above 0 and be at most 30"),
+            ("0", "must be above 0"),
+            ("-1", "must be above 0"),
+            ("31", "must be above 0 and at most 30"),
             ("nan", "must be a finite number"),
             ('"1"', "must be a number"),
-            ("6", "epsilon is 6.00: above 5 published values give originals away (epsilon = 5 or less, or accept"),
+            ("6", "epsilon is 6.00: above 5 published values reveal originals (epsilon = 5 or less, or accept"),
         ]
     ],
     *[
@@ -112,14 +112,14 @@ MISTAKES = [
     (BASE + 'mechanism = "swap"\nepsilon = 1\n' + RIGHT, 'epsilon: does not belong to mechanism "swap" (it is for uniform or replace)'),
     (UNIFORM + RIGHT + "group_size = 3\n", 'spec.toml:8 [columns.x] group_size: does not belong to mechanism "uniform" (it is for decoy)'),
     # epsilon above 5
-    (UNIFORM + "retention = 1\ndomain = [1, 2]\n", "retention: epsilon is infinite: above 5 published values give originals away (retention = 0.986 or less would do for 2 values, or accept"),
-    (UNIFORM + 'retention = 1\ndomain = "observed"\n', "(choose a retention below 1, or accept it by accept_epsilon = true)"),
+    (UNIFORM + "retention = 1\ndomain = [1, 2]\n", "retention: epsilon is infinite: above 5 published values reveal originals (retention = 0.986 or less would do for 2 values, or accept"),
+    (UNIFORM + 'retention = 1\ndomain = "observed"\n', "(choose a retention below 1, or accept it with accept_epsilon = true)"),
     (BASE + 'mechanism = "swap"\nretention = 1\ndomain = "observed"\n', "epsilon is infinite"),
-    (UNIFORM + "retention = 0.6\ndomain = { lower = 0, upper = 120 }\n", "epsilon is 5.21: above 5 published values give originals away (retention = 0.549 or less would do for 121 values, or step = 2 at this retention, or"),
+    (UNIFORM + "retention = 0.6\ndomain = { lower = 0, upper = 120 }\n", "epsilon is 5.21: above 5 published values reveal originals (retention = 0.549 or less would do for 121 values, or step = 2 at this retention, or"),
     (UNIFORM + "retention = 0.6\ndomain = { lower = 0, upper = 127 }\n", "or step = 2 with upper = 128 at this retention"),
     (UNIFORM + 'retention = 0.6\ndomain = { lower = 2024-01-01, upper = 2024-12-30, step = "1 day" }\n', 'or step = "4 days" at'),
     (UNIFORM + "retention = 0.2\ndomain = { lower = 0.0, upper = 1000.0, step = 0.01 }\n", "or step = 2.00 at"),
-    (BASE + 'mechanism = "replace"\nreplacing = [0.0, 1.0]\n' + RIGHT, "give every value a replacing probability above 0"),
+    (BASE + 'mechanism = "replace"\nreplacing = [0.0, 1.0]\n' + RIGHT, "give every value a replacement probability above 0"),
     (BASE + 'mechanism = "replace"\nreplacing = [0.0, 1.0]\nepsilon = 1\ndomain = [1, 2]\n', "epsilon: retention 0 keeps nothing"),
     (BASE + 'mechanism = "matrix"\nmatrix = [[1.0, 0.0], [0.5, 0.5]]\ndomain = [1, 2]\n', "spec.toml:6 [columns.x] matrix: epsilon is infinite"),
     (BASE + 'mechanism = "finegrain"\nrho = [0.01, 0.99]\ndomain = [1, 2]\n', "rho: epsilon is 9.19"),
@@ -175,7 +175,7 @@ MISTAKES = [
         ]
     ],
     (UNIFORM + RIGHT + "[protect]\n", "[protect]: holds nothing"),
-    (BASE + 'mechanism = "swap"\n' + RIGHT + "[protect.reconstruction]\nlambda = 1\ndelta = 0.5\n", "spec.toml:5 [columns.x] mechanism: does not go with [protect.reconstruction]"),
+    (BASE + 'mechanism = "swap"\n' + RIGHT + "[protect.reconstruction]\nlambda = 1\ndelta = 0.5\n", "spec.toml:5 [columns.x] mechanism: is incompatible with [protect.reconstruction]"),
     *[
         (UNIFORM + RIGHT + f"[policy]\n{line}\n", what)
         for line, what in [

@@ -91,7 +91,7 @@ def test_what_cannot_be_run_is_told_in_a_line(release, tmp_path):
     assert "Traceback" not in done.err
     done = run(b"SELECT '\xff';", release)
     assert (done.code, done.out) == (1, "")
-    assert "no UTF-8 text" in done.err
+    assert "not valid UTF-8" in done.err
     assert run("", release, "--confidence-level", "2").code == 2
 
 

@@ -23,7 +23,7 @@ COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-
 def test_a_statement_over_several_lines_is_answered_with_its_errors(shell):
     said = shell.ask(f"SELECT disease, count(*) AS n{ENTER}FROM patients{ENTER}GROUP BY disease;")
     assert "\n      -> FROM patients\n      -> GROUP BY disease;\n" in said
-    assert re.search(r"^ none +\| 2\xa0\d{3} ± 1\d\d$", said, re.M)
+    assert re.search(r"^ none +\| 2,\d{3} ± 1\d\d$", said, re.M)
     assert "4 rows; estimates by inversion, errors at 95%" in said
     assert COLOUR.search(shell.raw.decode())
 
@@ -69,7 +69,7 @@ def test_tab_offers_a_menu_and_enter_takes_from_it(shell):
 
 
 def test_describing_tables(shell):
-    assert re.search(r"^ patients \| published \| 7 +\| 4\xa0000$", shell.ask("\\d"), re.M)
+    assert re.search(r"^ patients \| published \| 7 +\| 4,000$", shell.ask("\\d"), re.M)
     said = shell.ask("\\d patients")
     assert re.search(r"^ job +\| public +\| VARCHAR +\|", said, re.M)
     assert re.search(r"^ cost +\| public, measure", said, re.M)
@@ -172,15 +172,16 @@ def test_sentences_are_broken_between_words(shell):
 def test_a_refusal_is_kind_and_the_shell_goes_on(shell):
     seen = len(shell.raw)
     said = shell.ask(f"{PERSONAL};")
-    assert "ERROR 42501 [personal-group]: " in said
+    assert "ERROR [personal-group]: " in said
+    assert "select one personal group (SQLSTATE 42501)" in " ".join(said.split())
     # The line is longer than the terminal is wide, and the carets still point at the condition.
     line, carets = re.search(r"^(LINE 1: .*)\n( +\^+)$", said, re.M).groups()
     assert line[carets.index("^") : len(carets)] == "job = 'eng'"
     assert "\nHINT: " in said
     assert "Traceback" not in said
-    assert b"\x1b[1;31mERROR 42501 [personal-group]:" in shell.raw[seen:]
+    assert b"\x1b[1;31mERROR [personal-group]:" in shell.raw[seen:]
     said = shell.ask("SELEC 1; SELECT 33 AS later;")
-    assert "ERROR 42601 [syntax]" in said
+    assert "ERROR [syntax]" in said
     assert "33\n" not in said  # what follows a failure in the same text does not run
     assert "1 row; exact" in shell.ask("SELECT 1;")
 
@@ -239,7 +240,7 @@ def test_history_lasts_and_is_private_and_colours_can_be_declined(shell, folder,
         other.until("privsql> SELECT 'remembered' AS word;")
         assert re.search(r"^ remembered$", other.ask(""), re.M)
         assert "errors at 90%" in other.ask(f"{FLU};")
-        assert "ERROR 42501" in other.ask(f"{PERSONAL};")
+        assert "(SQLSTATE 42501)" in " ".join(other.ask(f"{PERSONAL};").split())
         other.send(CTRL_D)
         assert other.ended() == 0
         assert not COLOUR.search(other.raw.decode())

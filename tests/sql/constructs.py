@@ -1,4 +1,4 @@
-"""Every construct of SQL that was thought of, with its verdict.
+"""The list of SQL constructs with their verdicts.
 
 The page ``docs/sql.md`` is written from the table in ``tests/cases/constructs.list``, and a test
 asks each example of a small release and compares the verdict with what happens, so neither can say
@@ -15,10 +15,10 @@ TABLE = Path(__file__).resolve().parents[1] / "cases" / "constructs.list"
 
 VERDICTS = {
     "answered": "an estimate (DOUBLE, not rounded) with error bars",
-    "no-bars": "an estimate whose error is not at hand: its bars are NULL, and a notice says so",
+    "no-bars": "an estimate without an error: its bars are NULL, and a notice says so",
     "exact": "needs no reconstruction: DuckDB's own answer and type, error zero",
-    "domain": "read off the public domain, not off rows; a notice says so",
-    "refused": "an error with the code shown, the place in the text, and a way out",
+    "domain": "read from the public domain, not from rows; a notice says so",
+    "refused": "an error with the code shown, its position in the text, and a hint",
 }
 
 # Values for the placeholders of examples.
@@ -82,24 +82,26 @@ def page() -> str:
     lines = [
         "# SQL, construct by construct",
         "",
-        "What becomes of each construct over a release. `patients` is the published table; `job`,",
+        "How each SQL construct is answered over a release. `patients` is the published table;"
+        " `job`,",
         "`gender`, `favourite` and `cost` are public, `disease`, `age` and `seen` sensitive.",
-        "`illness` and `jobs` are public tables with one row a key, `visits` has several.",
+        "`illness` and `jobs` are public tables with one row per key, `visits` has several.",
         "",
-        "| verdict | what comes back |",
+        "| verdict | meaning |",
         "|---|---|",
         *(f"| {name} | {meaning} |" for name, meaning in VERDICTS.items()),
         "",
-        "Every example is run by the tests and its verdict checked. What is not understood is",
-        "refused: no number comes back that was not reconstructed.",
+        "Every example is run by the tests and its verdict checked. Anything not",
+        "supported is refused: every number returned is reconstructed or exact.",
         "",
         "Answers and intervals are about the table *as rounded to the grids* of its sensitive",
         "columns. A notice says which condition was answered where a constant lies between two",
         "points of a grid, and that values were rounded where the step is coarser than the type.",
         "",
-        "A name that is an alias and a column is the column in WHERE, GROUP BY, QUALIFY and within",
-        "aggregates; the alias in HAVING, unless the column is a key, and in ORDER BY where it is",
-        "all that is sorted by. That is how DuckDB reads it.",
+        "A name that is both an alias and a column means the column in WHERE, GROUP BY, QUALIFY"
+        " and",
+        "within aggregates, and the alias in HAVING, unless the column is a key, and in ORDER BY",
+        "where the name stands alone, as in DuckDB.",
     ]
     for topic in dict.fromkeys(one.topic for one in CONSTRUCTS):
         lines += ["", f"## {topic}", "", "| construct | example | verdict |", "|---|---|---|"]

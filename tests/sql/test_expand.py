@@ -224,8 +224,8 @@ def test_placeholders_keep_their_order(paths, sessions):
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
-        ("SELECT SUM(age) FROM patients WHERE age > 3", "something else than COUNT"),
-        ("SELECT COUNT(disease) FROM patients", "something else than COUNT"),
+        ("SELECT SUM(age) FROM patients WHERE age > 3", "something other than COUNT"),
+        ("SELECT COUNT(disease) FROM patients", "something other than COUNT"),
         ("SELECT COUNT(*), 1 FROM patients", "several columns"),
         ("SELECT COUNT(*) FROM patients GROUP BY job", "GROUP"),
         ("SELECT COUNT(*) FROM patients WHERE age > 3 LIMIT 1", "LIMIT"),
@@ -233,7 +233,7 @@ def test_placeholders_keep_their_order(paths, sessions):
         ("SELECT COUNT(*) FROM patients TABLESAMPLE 10%", "a changed table"),
         ("SELECT COUNT(*) FROM patients AS p(disease) WHERE disease = 'x'", "a changed table"),
         ("SELECT COUNT(*) FROM patients JOIN d USING (job)", "JOINS"),
-        ("SELECT COUNT(*) FROM (SELECT * FROM patients)", "something else than the published"),
+        ("SELECT COUNT(*) FROM (SELECT * FROM patients)", "something other than the published"),
         ("SELECT COUNT(*) FROM other", "not the published one"),
         ("WITH a AS (SELECT 1) SELECT COUNT(*) FROM patients", "WITH"),
         ("SELECT COUNT(*) FROM patients UNION ALL SELECT 1", "UNION"),

@@ -172,7 +172,7 @@ def test_the_estimator_is_named_with_its_reason(session):
     assert "auto" in explained(session, sql).blocks[0].why
     block = explained(session, sql, estimator="iterative").blocks[0]
     assert block.estimator == "iterative"
-    assert "not negative" in block.why
+    assert "non-negative" in block.why
 
 
 def test_scan_and_steps_are_those_that_run(session):
@@ -181,7 +181,7 @@ def test_scan_and_steps_are_those_that_run(session):
     )
     block = explained(session, sql).blocks[0]
     assert block.conditions == ("cost > 3",)
-    assert block.joins == (("illness", "hangs on a sensitive column"),)
+    assert block.joins == (("illness", "depends on a sensitive column"),)
     assert session._engine.scan(block.scans[0]).num_rows > 0
     assert [name for name, _ in block.steps][-1] == "block0_block"
     assert all(duckdb.extract_statements(text) for _, text in block.steps)
@@ -287,8 +287,8 @@ def test_a_scan_that_tells_no_values_apart_is_described(tmp_path):
         assert block.aggregates[1].interval.startswith("score")
         assert block.form == "weights"
         assert "salary: uniform, retention 0.5, 500000 values" in found.text()
-        assert "not told apart" in found.text()
-        assert (0, "states", "", "not told apart") in found.rows()
+        assert "not distinguished" in found.text()
+        assert (0, "states", "", "not distinguished") in found.rows()
     finally:
         other.close()
 

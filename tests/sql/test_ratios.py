@@ -1,4 +1,4 @@
-"""Where a denominator cannot be told from zero there is no ratio, in any form of it."""
+"""Where a denominator cannot be distinguished from zero there is no ratio, in any form of it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_a_ratio_over_few_rows_is_null_and_says_so(
     outcome = session.run(f"SELECT {ratio} AS x {FEW}", estimator=estimator)
     assert only(outcome) == (None, NOTHING)
     (said,) = [notice.text for notice in outcome.notices if notice.code == "ratio"]
-    assert said.startswith("1 value of 'x' is NULL: what is divided by cannot be told from zero")
+    assert said.startswith(
+        "1 value of 'x' is NULL: the denominator cannot be distinguished from zero"
+    )
 
 
 def test_both_parts_are_there_on_their_own(session: Session) -> None:

@@ -49,7 +49,7 @@ def table():
 
 
 FIVES = "docvis was rounded to multiples of 5 before it was published: "
-FOREIGN = "{} is compared with a value that is not in its domain, which nobody has"
+FOREIGN = "{} is compared with a value outside its domain, which no row has"
 
 
 @pytest.mark.parametrize(("source", "before"), SOURCES)
@@ -109,7 +109,7 @@ def test_notices_follow_the_column_and_not_its_name(
         (
             "SELECT job, COUNT(*) AS docvis FROM visits WHERE age > 7 GROUP BY job"
             " HAVING docvis > 3",
-            ["rows were kept or dropped by comparing estimates, which may err for each row"],
+            ["rows were kept or dropped by comparing estimates, which may be wrong for each row"],
         ),
         # Nor a column of a joined table, or of a sub-query.
         (

@@ -1,4 +1,4 @@
-"""Do 95% intervals hold the truth in 95% of releases?  Seeded releases, 2,000 for most cases.
+"""Do 95% intervals contain the truth in 95% of releases?  Seeded releases, 2,000 for most cases.
 
 A case is a table given by counts per (public value, original state).  Large tables must
 cover 93-97%; on small or rare ones an interval must cover at least 92% or say that it is

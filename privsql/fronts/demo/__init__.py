@@ -1,4 +1,4 @@
-"""The demo: the whole story of a release, told in a minute on a clinic that never was.
+"""The demo: publication, queries and audit of an invented clinic in one minute.
 
     recipe      the table, drawn by a fixed recipe
     questions   its spec, what is asked of it, what to type next

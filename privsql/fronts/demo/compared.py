@@ -1,4 +1,4 @@
-"""The same SQL asked twice: of the raw table, which says the truth, and of the release."""
+"""The same SQL run on the raw table and on the release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compared:
-    """One number: what is true, what is estimated, and the interval."""
+    """One number: its true value, its estimate and the interval."""
 
     label: str
     truth: float
@@ -31,14 +31,14 @@ class Compared:
 
     @property
     def inside(self) -> bool:
-        """Whether the interval holds the truth."""
+        """Whether the interval contains the true value."""
         return self.low <= self.truth <= self.high
 
 
 def compare(
     question: Question, raw: duckdb.DuckDBPyConnection, con: Connection
 ) -> tuple[Compared, ...]:
-    """Ask both; rows of the two answers belong together by their label."""
+    """Query both; rows of the two answers are matched by their label."""
     truths = {_label(row[:-1]): row[-1] for row in raw.execute(question.sql).fetchall()}
     answer = con.sql(question.sql, error_bars=True)
     names = [name.rsplit("_", 1)[-1] for name in answer.columns]
@@ -52,7 +52,7 @@ def compare(
 
 
 def held(found: Sequence[Compared]) -> int:
-    """How many intervals hold the truth."""
+    """How many intervals contain the true value."""
     return sum(each.inside for each in found)
 
 

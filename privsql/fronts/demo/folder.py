@@ -1,4 +1,4 @@
-"""The folder that the demo leaves behind: whole, or as it was before.
+"""The folder of the demo, replaced as a whole or left unchanged.
 
 All is made in a folder beside it and moved into view at the end.  A folder that exists is used
 when it is empty, or when it is recognisably an earlier demo's: its README.txt begins with our
@@ -29,7 +29,7 @@ def check(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise OperationalError(f"{folder} exists already and is no folder", hint=_HINT)
+        raise OperationalError(f"{folder} exists already and is not a folder", hint=_HINT)
     entries = list(folder.iterdir())
     if not entries:
         return

@@ -1,4 +1,4 @@
-"""The picture of the demo: estimates with whiskers against the truth."""
+"""The picture of the demo: estimates with intervals against the true values."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def draw(path: Path, few: Sequence[Compared], many: Sequence[Compared]) -> None:
     right.set_xlabel("truth")
     right.set_ylabel("estimate")
     right.set_title(
-        f"every disease in every district: {held(many)} of {len(many)} intervals hold the truth\n"
-        "(red ones do not)",
+        f"every disease in every district: {held(many)} of {len(many)} intervals contain the"
+        " truth\n(red ones do not)",
         fontsize="medium",
     )
     figure.savefig(path, dpi=120)

@@ -1,4 +1,4 @@
-"""What the demo publishes, asks and suggests: its spec, its SQL, its commands."""
+"""Texts of the demo: its spec, its queries and the commands that it suggests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ role = "public"
 
 [columns.cost]
 role = "public"
-grouping = false           # a measure: it tells no personal groups apart
+grouping = false           # a measure: it defines no personal groups
 [columns.visited]
 role = "public"
 grouping = false
@@ -126,12 +126,12 @@ NEXT = (
         ),
     ),
     Command(
-        "see how an answer comes about",
+        "see how an answer is computed",
         _asking("explain", "SELECT AVG(cost) FROM patients WHERE smoker = 'yes'"),
     ),
-    Command("ask as you go, with completion", f"privsql shell {RELEASE}"),
-    Command("what the release gives away", f"privsql audit {RELEASE} --raw {SOURCE}"),
+    Command("query interactively, with completion", f"privsql shell {RELEASE}"),
+    Command("what the release reveals", f"privsql audit {RELEASE} --raw {SOURCE}"),
     Command("publish it yourself, without a seed", f"privsql publish {SPEC} -o {AGAIN}"),
-    Command("a first spec for a table of yours", f"privsql init {SOURCE}"),
+    Command("a starter spec for a table of your own", f"privsql init {SOURCE}"),
     Command("let BI tools connect", "privsql serve --help"),
 )

@@ -1,4 +1,4 @@
-"""A clinic that never was: the table that the demo publishes, by a fixed recipe.
+"""The invented clinic that the demo publishes, from a fixed recipe.
 
 One row is one patient.  Columns depend on each other as they do in life:
 

@@ -1,11 +1,12 @@
-"""How the story looks: 80 columns, numbered steps, colour where a terminal wants it."""
+"""Terminal output of the demo: 80 columns, numbered steps, colour."""
 
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from privsql import errors
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +33,7 @@ class Screen:
 
     def say(self, text: str, style: str = "") -> None:
         """A paragraph, wrapped; nothing is broken within a word."""
-        for line in textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False):
+        for line in errors.wrapped(text, WIDTH, hang="").splitlines():
             self.line(line, style)
 
     def quote(self, text: str, style: str = "") -> None:
@@ -63,18 +64,7 @@ class Screen:
 
 def wrapped(text: str) -> str:
     """Long lines broken to the width of a quotation, each part indented below its line."""
-    lines = []
-    for line in text.splitlines():
-        lead = line[: len(line) - len(line.lstrip())]
-        lines += textwrap.wrap(
-            line,
-            WIDTH - len(INDENT),
-            subsequent_indent=f"{lead}    ",
-            drop_whitespace=True,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-    return "\n".join(lines)
+    return errors.wrapped(text, WIDTH - len(INDENT), hang=INDENT)
 
 
 def joined(summary: str) -> str:

@@ -1,4 +1,4 @@
-"""The story of a release in nine steps, from raw rows to what to type next."""
+"""The demo in nine steps, from raw rows to suggested commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privsql.errors import Error
 from privsql.fronts.demo import questions as q
 from privsql.fronts.demo.folder import MARK, making
 from privsql.fronts.demo.recipe import DISEASES, SMOKER
-from privsql.fronts.demo.screen import Screen, joined, wrapped
+from privsql.fronts.demo.screen import INDENT, WIDTH, Screen, joined, wrapped
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,15 +30,14 @@ Progress = Callable[[], AbstractContextManager[Callable[[int], None]]]
 
 
 def tell(folder: Path, screen: Screen, progress: Progress, *, rows: int = q.ROWS) -> None:
-    """Tell the story, and leave what it made in the folder; on any failure nothing is left."""
+    """Run the demo and leave its files in the folder; on failure nothing is left."""
     import duckdb
 
     from privsql.fronts.dbapi import connect
 
     with making(folder) as made:
         screen.say(
-            "privsql demo: a table that nobody can trust row by row, and answers that you can"
-            " trust all the same.",
+            "privsql demo: no single row can be trusted, and answers still can.",
             "bold",
         )
         table = _draw(made, rows)
@@ -72,7 +71,7 @@ def _draw(made: Path, rows: int) -> pa.Table:
 
 def _facts(screen: Screen, raw: duckdb.DuckDBPyConnection, rows: int) -> None:
     screen.step("What the publisher knows")
-    screen.say(f"{q.SOURCE} has {rows:,} invented patients, one a row. Three of them:")
+    screen.say(f"{q.SOURCE} has {rows:,} invented patients, one per row. Three of them:")
     screen.line()
     found = raw.execute(
         "SELECT patient_id AS id, sex, age, district, job, smoker, disease, cost, visited"
@@ -81,7 +80,7 @@ def _facts(screen: Screen, raw: duckdb.DuckDBPyConnection, rows: int) -> None:
     names = [column[0] for column in found.description or ()]
     screen.table([names, *([str(cell) for cell in row] for row in found.fetchall())], "><><<<<><")
     screen.line()
-    screen.say("Who has what, in truth. Outside of this demo nobody but the publisher sees this:")
+    screen.say("The true figures. Outside of this demo only the publisher sees them:")
     screen.line()
     counts = raw.execute(
         "SELECT disease, COUNT(*), COUNT(*) / SUM(COUNT(*)) OVER (),"
@@ -99,7 +98,7 @@ def _facts(screen: Screen, raw: duckdb.DuckDBPyConnection, rows: int) -> None:
 
 def _spec(screen: Screen, made: Path) -> None:
     (made / q.SPEC).write_text(q.SPEC_TEXT, encoding="utf-8")
-    screen.step(f"The spec: what the publisher wants ({q.SPEC}, shortened)")
+    screen.step(f"The spec: the publisher's choices ({q.SPEC}, shortened)")
     lines = q.SPEC_TEXT.splitlines()
     start = lines.index("[columns.smoker]")
     screen.quote("\n".join(lines[:4]), "green")
@@ -122,8 +121,8 @@ def _publish(screen: Screen, made: Path, progress: Progress) -> Manifest:
     privacy = report.manifest.privacy
     screen.say(
         f"epsilon {privacy.epsilon:.2f} for all published values of a {privacy.unit} together:"
-        f" whatever one believed of somebody before, the odds change by a factor of at most"
-        f" {math.exp(privacy.epsilon):.0f}.",
+        f" whatever someone believed about a person before, the odds change by a factor of at"
+        f" most {math.exp(privacy.epsilon):.0f}.",
         "bold",
     )
     screen.line()
@@ -131,7 +130,7 @@ def _publish(screen: Screen, made: Path, progress: Progress) -> Manifest:
     screen.quote(wrapped("\n".join(str(report).splitlines()[1:])))
     screen.line()
     screen.say(
-        "It says UNSAFE because of the seed. With one, this demo says the same each time, but who"
+        "It says UNSAFE because of the seed. The seed makes this demo repeatable, but anyone who"
         " knows it can undo every draw. These patients are invented; NEVER publish real people"
         " with a seed. Without one the epsilon above is what the release promises.",
         "yellow",
@@ -143,7 +142,7 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
     from privsql.fronts.demo.worth import worth
     from privsql.release.store import open_release
 
-    screen.step("What one published row is worth")
+    screen.step("What one published row reveals")
     names = ("sex", "age", "district", "job", "smoker", "disease", "cost", "visited")
     with open_release(made / q.RELEASE).connection() as file:
         row = file.execute(
@@ -155,7 +154,7 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
         )
     if row is None:
         raise AssertionError("a release of this size has every value")
-    screen.say("Who holds the file can read its rows. Take one that says hiv:")
+    screen.say("Anyone who has the file can read its rows. One of them says hiv:")
     screen.line()
     screen.table([names, [str(cell) for cell in row]], "<><<<<><")
     screen.line()
@@ -166,7 +165,8 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
     other = (SMOKER.index(row[4]), DISEASES.index("none"))
     hiv, none = worth(prior, matrices, said), worth(prior, matrices, other)
     screen.say(
-        f"Has this patient hiv? Of all patients {hiv.prior:.1%} have it, reconstructed from the"
+        f"Does this patient have hiv? Of all patients {hiv.prior:.1%} have it, reconstructed from"
+        " the"
         f" release; of those whose row says hiv and smoker {row[4]}, {hiv.posterior:.1%}. So this"
         f" row is wrong about hiv with {1 - hiv.posterior:.0%} probability.",
         "bold",
@@ -174,10 +174,10 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
     screen.line()
     screen.say(
         f"{claims['hiv']:,} rows say hiv, where about {hiv.prior * manifest.rows:,.0f} patients"
-        " have it. Who knows more of a person starts from another share, and the row moves the"
-        f" odds by that factor of {factor:.0f} at most. A guess that was good before gets"
-        f" better: {none.prior:.0%} have no"
-        f" disease, and of rows that say none and smoker {row[4]}, {none.posterior:.0%} are right."
+        " have it. Someone who knows more about a person starts from another prior, and the row"
+        f" changes the odds by that factor of {factor:.0f} at most. A good guess gets better:"
+        f" {none.prior:.0%} have no disease, and of rows that say none and smoker {row[4]},"
+        f" {none.posterior:.0%} are right."
     )
 
 
@@ -200,8 +200,8 @@ def _compare(
 ) -> tuple[Compared, ...]:
     from privsql.fronts.demo.compared import compare, held
 
-    screen.step("Three questions: truth and estimate side by side")
-    screen.say("The same SQL, asked of the raw table and of the release.")
+    screen.step("Three queries: true values and estimates side by side")
+    screen.say("The same SQL, run on the raw table and on the release.")
     every: list[Compared] = []
     for question in q.QUESTIONS:
         found = compare(question, raw, con)
@@ -213,7 +213,7 @@ def _compare(
         digits = question.digits
         screen.table(
             [
-                ("", "truth", "estimate", "95% interval", "holds the truth"),
+                ("", "truth", "estimate", "95% interval", "contains truth"),
                 *(
                     (
                         each.label or "all",
@@ -229,14 +229,16 @@ def _compare(
         )
     screen.line()
     screen.say(
-        f"{held(every)} of {len(every)} intervals hold the truth. One in twenty is expected not"
-        " to: that is what 95% means."
+        f"{held(every)} of {len(every)} intervals contain the true value. One in twenty is"
+        " expected not to: that is what 95% means."
     )
     return tuple(every)
 
 
 def _refusal(screen: Screen, con: Connection) -> None:
-    screen.step("A question that is refused")
+    from privsql.fronts.shell.showing import Display, problem
+
+    screen.step("A query that is refused")
     screen.say("All public values of a few people at once select one personal group:")
     screen.line()
     screen.quote(q.PERSONAL, "green")
@@ -244,13 +246,14 @@ def _refusal(screen: Screen, con: Connection) -> None:
     try:
         con.sql(q.PERSONAL)
     except Error as refused:
-        screen.quote(str(refused), "red")
+        display = Display(width=WIDTH - len(INDENT))
+        screen.quote(problem(refused, display), "red")
     else:
-        raise AssertionError("a personal question was answered")
+        raise AssertionError("a query for one personal group was answered")
 
 
 def _explain(screen: Screen, con: Connection) -> None:
-    screen.step("How an answer comes about")
+    screen.step("How an answer is computed")
     screen.quote(f"EXPLAIN RECONSTRUCTION\n{q.BY_DISTRICT.sql}", "green")
     screen.line()
     shown, rest = shortened(con.explain(q.BY_DISTRICT.sql))
@@ -281,8 +284,9 @@ def _audit(screen: Screen, made: Path) -> None:
     screen.quote(wrapped(joined(summary.replace(str(made / q.RELEASE), q.RELEASE))))
     screen.line()
     screen.say(
-        "What fails is a choice to make, and the line below it says how: a promise to each group,"
-        " such as (lambda, delta), costs precision, and this spec did not ask for it."
+        "A criterion that fails is a choice, and the line below it says what to change: a"
+        " guarantee for each group, such as (lambda, delta), costs precision, and this spec did"
+        " not ask for it."
     )
 
 
@@ -307,7 +311,7 @@ def _picture(
     else:
         screen.say(
             f"{q.PICTURE} shows estimates against the truth, also for every disease in every"
-            f" district: {held(many)} of {len(many)} intervals hold the truth."
+            f" district: {held(many)} of {len(many)} intervals contain the truth."
         )
 
 

@@ -1,4 +1,4 @@
-"""What one published row tells of the person behind it.
+"""What one published row reveals about its person.
 
 Somebody who knows the release knows the channel of each sensitive column and, reconstructed, how
 common each combination of original values is.  Bayes' rule makes of that what a row is worth:
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Worth:
-    """How likely a value is before and after one saw that the row says so."""
+    """The probability of a value before and after seeing it in the published row."""
 
     prior: float
     posterior: float
@@ -47,7 +47,7 @@ def posterior(prior: Floats, matrices: Sequence[Floats], published: Sequence[int
 
 
 def worth(prior: Floats, matrices: Sequence[Floats], published: Sequence[int]) -> Worth:
-    """What a row tells of its last column: that the published value is the original one."""
+    """What a row reveals about its last column: whether the published value is the original one."""
     shares = prior / prior.sum()
     after = posterior(shares, matrices, published)
     value = published[-1]

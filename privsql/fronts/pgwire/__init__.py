@@ -1,4 +1,4 @@
-"""Releases as a read-only PostgreSQL database, for every tool that can connect to one.
+"""Releases as a read-only PostgreSQL database, for any PostgreSQL client.
 
 server      listens; connections, limits, TLS, cancellation, the end
 channel     bytes to messages and back, with bounded buffers; codec reads and writes them

@@ -1,4 +1,4 @@
-"""Values that a client binds: bytes and a type to a value that a session takes.
+"""Bound values of a client, decoded from bytes and a type.
 
 A value is bound, never pasted.  What is no value of its type is an error that does not repeat it:
 whoever reads a server's log need not learn what people look for.
@@ -36,7 +36,7 @@ def argument(data: bytes | None, kind: Kind, binary: bool, number: int) -> Any:
         return from_text(data.decode(), kind)
     except (ValueError, struct.error, OverflowError, IndexError, InvalidOperation):
         raise wrong(
-            f"the value of parameter ${number} is no {kind.name}",
+            f"the value of parameter ${number} is not a valid {kind.name}",
             hint="give a value of that type, or cast the parameter in the statement",
         ) from None
 

@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256, the server's half (RFC 5802, 7677), as PostgreSQL speaks it.
+"""SCRAM-SHA-256, the server's half (RFC 5802, 7677), as in PostgreSQL.
 
     SaltedPassword = PBKDF2(password, salt, iterations)
     StoredKey = H(HMAC(SaltedPassword, "Client Key"))
@@ -162,7 +162,7 @@ class Exchange:
     def first(self, mechanism: str, data: bytes) -> bytes:
         """The client's first message; returns ours."""
         if mechanism not in self.mechanisms():
-            raise ProtocolError("this way to log in is not offered here")
+            raise ProtocolError("this authentication mechanism is not supported")
         text = _ascii(data)
         parts = text.split(",", 2)
         if len(parts) != 3:
@@ -221,7 +221,7 @@ def _ascii(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ProtocolError("a message of the exchange is no text") from None
+        raise ProtocolError("a message of the exchange is not text") from None
 
 
 def _mac(key: bytes, data: bytes) -> bytes:

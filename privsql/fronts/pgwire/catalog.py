@@ -1,4 +1,4 @@
-"""The catalog: what PostgreSQL's clients ask about tables, types and settings.
+"""PostgreSQL's catalog, as clients query it for tables, types and settings.
 
 It is answered from an in-memory DuckDB of its own, whose relations have PostgreSQL's shapes.
 No published row is in it, nor anything that the manifest does not tell.  The database is made

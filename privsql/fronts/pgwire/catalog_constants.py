@@ -1,4 +1,4 @@
-"""Functions of PostgreSQL that have one answer here, whatever they are asked.
+"""PostgreSQL functions with a constant result here.
 
 A release has no expressions, defaults, indexes or triggers, so what would print them gives NULL.
 """

@@ -1,4 +1,4 @@
-"""Makes the catalog's database: PostgreSQL 15's relations, filled from releases.
+"""Creation of the catalog database: PostgreSQL 15's relations, filled from releases.
 
 ``shapes.json`` is derived from a real PostgreSQL by ``tests/wire/derive_shapes.py``.  Relations of
 pg_catalog are in the schema ``pgc``, those of information_schema in ``pgi``.  What differs from

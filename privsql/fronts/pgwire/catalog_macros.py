@@ -1,4 +1,4 @@
-"""PostgreSQL's functions about itself, as macros of the catalog's database.
+"""PostgreSQL's system functions, as macros of the catalog database.
 
 What differs from one connection to another is in the variable ``pg``, a structure that is set
 before every statement: ``user``, ``database``, ``pid`` and ``settings``.

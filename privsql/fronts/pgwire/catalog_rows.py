@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 class Versioned(Protocol):
-    """Whatever knows its manifest."""
+    """An object with a manifest."""
 
     @property
     def manifest(self) -> Manifest:

@@ -1,4 +1,4 @@
-"""The bytes of one connection: messages come in, answers go out, and both sides are bounded.
+"""The byte streams of one connection, with limits on messages and buffers.
 
 What a client sends faster than it is read stays in the network, and so does what it does not
 read: at most ``HIGH`` bytes wait here, or one message of the largest size that is allowed.
@@ -90,7 +90,7 @@ class Channel(asyncio.Protocol):
             await self._more()
         size, code = struct.unpack_from("!Ii", self._data, self._at)
         if not 8 <= size <= longest:
-            raise ProtocolError("the first message has a length that none can have")
+            raise ProtocolError("the first message has an invalid length")
         while len(self._data) - self._at < size:
             await self._more()
         return code, self._take(8, size)
@@ -102,7 +102,7 @@ class Channel(asyncio.Protocol):
         kind, size = _HEAD.unpack_from(self._data, self._at)
         if size < 4 or size > self.most:
             raise ProtocolError(
-                "a message has a length that none may have",
+                "a message has an invalid length",
                 hint=f"messages may have up to {self.most} bytes",
             )
         while len(self._data) - self._at < size + 1:

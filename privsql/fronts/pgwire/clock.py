@@ -1,4 +1,4 @@
-"""The time of a statement, for the clocks that it asks."""
+"""The time of a statement, for its clock functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of PostgreSQL's protocol 3.0: bytes to fields, fields to bytes.
+"""Messages of PostgreSQL's protocol 3.0, decoded and encoded.
 
     frontend   kind (1 byte), length (4, itself included), body     read by ``Body``
     backend    the same                                             made by the functions here
@@ -46,7 +46,7 @@ class Body:
         """So many bytes."""
         stop = self._at + count
         if count < 0 or stop > len(self._data):
-            raise ProtocolError("a message is shorter than it says")
+            raise ProtocolError("a message is shorter than its stated length")
         found = self._data[self._at : stop]
         self._at = stop
         return found
@@ -91,7 +91,7 @@ class Body:
     def end(self) -> None:
         """Nothing may be left."""
         if self._at != len(self._data):
-            raise ProtocolError("a message is longer than it says")
+            raise ProtocolError("a message is longer than its stated length")
 
 
 # -- what clients say ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One client: messages in, messages out, in the order that the protocol asks for.
+"""One client connection: the message flow of the protocol.
 
     Query                       read ── execute ── rows ── ReadyForQuery
     Parse Bind Describe Execute  the same in steps; after an error all is skipped until Sync
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-from privsql.errors import Error, InternalError, Notice
+from privsql.errors import Error, InternalError, Notice, with_article
 from privsql.fronts.pgwire import codec, sending
 from privsql.fronts.pgwire.arguments import argument
 from privsql.fronts.pgwire.channel import HIGH, Channel, Closed
@@ -361,7 +361,7 @@ def _position(problem: Error, text: str | None, command: Command | None) -> int 
 def _bug(problem: Exception) -> Error:
     log.error("a statement failed with a %s", type(problem).__name__, exc_info=problem)
     return InternalError(
-        f"the statement failed with a {type(problem).__name__}",
+        f"the statement failed with {with_article(type(problem).__name__)}",
         hint="please report the statement as a bug",
     )
 

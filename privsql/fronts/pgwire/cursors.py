@@ -1,4 +1,4 @@
-"""Prepared statements, portals and replies, and how a cursor moves over rows."""
+"""Prepared statements, portals and replies, and the movement of cursors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where statements are worked on: threads, sessions, catalogs, and what may be remembered.
+"""Execution of statements: threads, sessions, catalogs and cached answers.
 
 Nothing here runs in the event loop's own thread.  A statement waits for a free thread, takes a
 session of its release, and can be canceled at every point of that.

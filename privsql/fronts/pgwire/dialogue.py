@@ -1,4 +1,4 @@
-"""What a connection knows between two messages, and what each command does to it.
+"""The state of a connection between messages, and the effect of each command.
 
     statements   prepared, by name                 portals   bound or declared, by name
     status       I idle, T in a transaction, E in one that has failed
@@ -221,8 +221,8 @@ class Dialogue:
         work = _WORK.get(command.kind)
         if work is None:
             raise Unsupported(
-                f"{command.name or command.kind.upper()} is not a question",
-                hint="privsql answers SELECT; nothing can be changed through it",
+                f"{command.name or command.kind.upper()} is not a query",
+                hint="privsql answers SELECT and changes no data",
             )
         return await work(self, command, arguments)
 

@@ -1,4 +1,4 @@
-"""Arrow columns to rows of the protocol, by columns and never cell by cell.
+"""Arrow columns encoded as protocol rows, column by column.
 
     column ── text or binary ──> an Arrow array of byte strings
     arrays ── join ────────────> one buffer: D, length, count, then length and bytes of each cell

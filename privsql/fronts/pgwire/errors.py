@@ -1,4 +1,4 @@
-"""What goes wrong on the wire, and every error as the fields of an ErrorResponse.
+"""Errors of the protocol, and every error as the fields of an ErrorResponse.
 
 SQLSTATEs are PostgreSQL's own: drivers decide by them whether to reconnect, to retry or to ask
 for a password.  The stable code of our errors is the DETAIL, because programs that cannot tell a
@@ -37,14 +37,14 @@ class UnknownParameterError(BindError):
 
 
 class RefusedError(OperationalError):
-    """Nobody may log in like that."""
+    """The way of logging in is refused."""
 
     code = "authorization"
     sqlstate = "28000"
 
 
 class PasswordError(RefusedError):
-    """The password is wrong, or there is no such user: the words are the same."""
+    """The password is wrong, or the user does not exist: the message is the same."""
 
     code = "password"
     sqlstate = "28P01"
@@ -72,7 +72,7 @@ class ShutdownError(OperationalError):
 
 
 class IdleError(OperationalError):
-    """Nothing was asked for too long."""
+    """The connection was idle for too long."""
 
     code = "idle"
     sqlstate = "57P05"
@@ -86,7 +86,7 @@ class AbortedError(ProgrammingError):
 
 
 class NoTransactionError(ProgrammingError):
-    """What needs a transaction stands outside of one."""
+    """The command needs a transaction."""
 
     code = "transaction"
     sqlstate = "25P01"
@@ -135,7 +135,7 @@ class UnknownFunctionError(ProgrammingError):
 
 
 class UnknownTypeError(ProgrammingError):
-    """PREPARE names a type that there is not."""
+    """PREPARE names an unknown type."""
 
     code = "unknown-name"
     sqlstate = "42704"
@@ -149,7 +149,7 @@ class UnknownSettingError(ProgrammingError):
 
 
 class FixedSettingError(ProgrammingError):
-    """A run-time parameter that nobody can change."""
+    """A run-time parameter that cannot be changed."""
 
     code = "setting"
     sqlstate = "55P02"
@@ -163,14 +163,14 @@ class BadSettingError(ProgrammingError):
 
 
 class TextValueError(ProgrammingError):
-    """The text of a parameter is no value of its type."""
+    """The text of a parameter is not a value of its type."""
 
     code = "value"
     sqlstate = "22P02"
 
 
 class BinaryValueError(ProgrammingError):
-    """The bytes of a parameter are no value of its type."""
+    """The bytes of a parameter are not a value of its type."""
 
     code = "value"
     sqlstate = "22P03"

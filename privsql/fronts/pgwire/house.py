@@ -1,4 +1,4 @@
-"""Which releases are served, each version under a path of its own, and sessions to ask them.
+"""The served releases, each version under its own path, and their sessions.
 
     release.duckdb ── link ──> <folder>/0-release.duckdb
                    ── link ──> <folder>/1-release.duckdb     published again: a new file
@@ -194,7 +194,7 @@ class House:
             if _stamp(path) == before:
                 return Version(release.manifest.table, number, link, release.manifest, before)
             self._folders.remove(link)  # replaced meanwhile
-        raise IntegrityError(f"{path.name} changes all the time")
+        raise IntegrityError(f"{path.name} keeps changing")
 
     # -- sessions ------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class House:
             victim: tuple[Version, str, Session] | None = None
             with self._turn:
                 if self._closed:
-                    raise OperationalError("the server stops")
+                    raise OperationalError("the server is shutting down")
                 if version.retired:
                     version = self._current[version.name]
                 for at in range(len(self._idle) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""The beginning of a connection: encryption, who it is, and what they may see.
+"""Start of a connection: encryption, authentication and visible releases.
 
 SSLRequest ── S ── TLS         GSSENCRequest ── N         CancelRequest ── end
 startup (version, user, database, settings) ── SCRAM ── AuthenticationOk
@@ -27,7 +27,7 @@ _NOT_SETTINGS = ("user", "database", "options", "replication")
 
 @dataclass(frozen=True)
 class Security:
-    """How a server lets people in; without users everybody who can connect is let in."""
+    """Authentication of a server; without users anyone who can connect is accepted."""
 
     users: Users | None = None
     tls: ssl.SSLContext | None = None
@@ -37,7 +37,7 @@ class Security:
 
 @dataclass(frozen=True)
 class Entered:
-    """Somebody who was let in."""
+    """An authenticated client."""
 
     asker: Asker
     settings: dict[str, str]
@@ -50,7 +50,7 @@ async def enter(
     cancel: Callable[[bytes], None],
     claims: Callable[[str], None] = lambda _: None,
 ) -> Entered | None:
-    """Let somebody in; None where that was a request to cancel.
+    """Authenticate a client; None for a request to cancel.
 
     ``claims`` is told the name that they give, before anything is proven.
     """
@@ -68,7 +68,7 @@ async def enter(
             raise ProtocolError("encryption was asked for again")
         encrypted = await _encrypted(channel, security, code)
     if code >> 16 != 3:
-        raise ProtocolError("only version 3 of the protocol is spoken here")
+        raise ProtocolError("only version 3 of the protocol is supported")
     given = codec.startup(body)
     unknown = [name for name in given if name.startswith("_pq_.")]
     if code & 0xFFFF or unknown:
@@ -78,7 +78,7 @@ async def enter(
     if not user:
         raise RefusedError("no PostgreSQL user name specified in startup packet")
     if "replication" in given and given["replication"].lower() not in ("false", "off", "0", "no"):
-        raise RefusedError("there is no replication here")
+        raise RefusedError("replication is not supported")
     if security.require_tls and not encrypted:
         raise RefusedError("connections must be encrypted", hint="connect with sslmode=require")
     await _proven(channel, security, user, security.binding if encrypted else None)
@@ -101,7 +101,7 @@ async def _encrypted(channel: Channel, security: Security, code: int) -> bool:
         return False
     if channel.waiting:
         # Whoever sends more before our answer has put it there for us to take as encrypted.
-        raise ProtocolError("there are bytes before encryption has begun")
+        raise ProtocolError("unencrypted bytes follow the request for encryption")
     transport = channel.transport
     transport.pause_reading()
     channel.say(b"S")

@@ -1,4 +1,4 @@
-"""Run-time parameters: what SET, SHOW and RESET speak of, and what clients are told by itself.
+"""Run-time parameters: SET, SHOW and RESET, and those reported to clients.
 
 Tools set many of them without need (``extra_float_digits``, ``search_path``); those that change
 nothing here are accepted and shown again.  What an answer depends on is checked: the zone

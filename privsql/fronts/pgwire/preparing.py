@@ -1,4 +1,4 @@
-"""Prepared statements by SQL: PREPARE, EXECUTE and DEALLOCATE.
+"""Prepared statements in SQL: PREPARE, EXECUTE and DEALLOCATE.
 
 They share their names with those of the protocol, as in PostgreSQL: what one prepares the other
 can bind.  A prepared statement is asked like any other each time it is executed, so every policy
@@ -87,7 +87,7 @@ async def _value(dialogue: Dialogue, text: str, kind: Kind, number: int) -> Any:
         return await _constant(dialogue, text, "text" if kind.duckdb == "VARCHAR" else kind.name)
     except DataError:
         raise TextValueError(
-            f"the value of parameter ${number} is no {kind.name}",
+            f"the value of parameter ${number} is not a valid {kind.name}",
             hint="give a value of that type",
         ) from None
 

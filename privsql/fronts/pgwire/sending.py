@@ -1,4 +1,4 @@
-"""Rows on their way out: RowDescription, DataRow and COPY, a slice at a time."""
+"""Result rows sent in slices: RowDescription, DataRow and COPY."""
 
 from __future__ import annotations
 

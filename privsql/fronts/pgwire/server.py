@@ -1,4 +1,4 @@
-"""The server: who may connect and how many, for how long, and how it all ends.
+"""The server: connections, their limits, and shutdown.
 
     listen ── Channel ── enter ── Connection.serve ── end
                  a task each; statements run in the desk's threads
@@ -116,7 +116,7 @@ class Server:
         return [each.getsockname()[:2] for each in self._server.sockets]
 
     async def stop(self) -> None:
-        """Let nobody in, let answers end for a while, then end them."""
+        """Accept no more clients, let running statements finish for a while, then cancel them."""
         self._stopping = True
         if self._server is not None:
             self._server.close()
@@ -126,12 +126,12 @@ class Server:
         while self._clients and time.monotonic() < until:
             for client in list(self._clients.values()):
                 if client.state == "idle":
-                    self._dismiss(client, ShutdownError("the server stops"))
+                    self._dismiss(client, ShutdownError("the server is shutting down"))
             await asyncio.sleep(0.02)
         for client in list(self._clients.values()):
             if client.dialogue is not None:
                 client.dialogue.cancel()
-            self._dismiss(client, ShutdownError("the server stops"))
+            self._dismiss(client, ShutdownError("the server is shutting down"))
         tasks = [each.task for each in self._clients.values() if each.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=self.allowance.patience)
@@ -189,7 +189,7 @@ class Server:
         if found is None:
             return
         if self._stopping:
-            raise ShutdownError("the server stops")
+            raise ShutdownError("the server is shutting down")
         if len(self._clients) > self.allowance.connections:
             raise BusyError("sorry, too many clients already")
         channel.most = self.allowance.message

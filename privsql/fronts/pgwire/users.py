@@ -1,4 +1,4 @@
-"""Who may log in, and what each may see: one file of salted verifiers.
+"""The users file: salted verifiers, and the releases each user may query.
 
     {"version": 1, "secret": "...",
      "users": {"ann": {"verifier": "SCRAM-SHA-256$...", "releases": ["*"]}}}
@@ -34,7 +34,7 @@ LONGEST_NAME = 63
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who may log in; ``releases`` are names of published tables, or ``*``."""
+    """A user; ``releases`` are names of published tables, or ``*``."""
 
     name: str
     verifier: Verifier
@@ -70,7 +70,7 @@ class Users:
         return self._look().users.get(name)
 
     def verifier(self, name: str) -> tuple[Verifier, bool]:
-        """The verifier of a user and true, or one that nobody can satisfy and false.
+        """The verifier of a user and true, or one that no password satisfies and false.
 
         Both are made for everyone, so that the time taken does not tell them apart.
         """
@@ -172,7 +172,7 @@ def _parsed(path: Path) -> _Kept:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError, RecursionError):
         raise OperationalError(
-            "the users file cannot be read: it is damaged, or no users file",
+            "the users file cannot be read: it is damaged, or not a users file",
             hint="restore it, or make a new one with `privsql user add`",
         ) from None
     return _Kept(secret, users)

@@ -1,4 +1,4 @@
-"""Values of the types that few answers have, one by one: text and binary.
+"""Text and binary encoding of the less common types, value by value.
 
 interval    months, days, microseconds     1 mon 2 days 00:00:03
 numeric     digits to the base 10000       sign, weight of the first, digits after the point

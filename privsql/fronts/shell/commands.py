@@ -1,4 +1,4 @@
-"""Backslash commands: what is about the shell and not about the data."""
+"""Backslash commands of the shell."""
 
 from __future__ import annotations
 
@@ -75,13 +75,15 @@ def _rows(shell: Shell, rest: str) -> None:
 
 def _settings(shell: Shell, rest: str) -> None:
     if rest:
-        raise ProgrammingError("\\set takes nothing", hint="write SET privsql.name = value;")
+        raise ProgrammingError("\\set takes no argument", hint="write SET privsql.name = value;")
     shell.say_settings()
 
 
 def _edit(shell: Shell, rest: str) -> None:
     if rest:
-        raise ProgrammingError("\\e takes nothing", hint="\\i FILE runs the statements of a file")
+        raise ProgrammingError(
+            "\\e takes no argument", hint="\\i FILE runs the statements of a file"
+        )
     if not shell.interactive:
         raise ProgrammingError("\\e needs a terminal")
     shell.begun = edited(shell.begun or shell.last)
@@ -93,7 +95,7 @@ def _include(shell: Shell, rest: str) -> None:
     try:
         text = Path(rest).expanduser().read_text(encoding="utf-8-sig")  # some editors mark it
     except UnicodeDecodeError:
-        raise ProgrammingError("the file holds no UTF-8 text") from None
+        raise ProgrammingError("the file is not valid UTF-8") from None
     except (OSError, RuntimeError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or "no such file"
         raise OperationalError(f"the file cannot be read: {why.lower()}") from None
@@ -127,23 +129,23 @@ def edited(text: str) -> str:
             code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode  # noqa: S603 - the user's own
         except (OSError, ValueError):
             raise OperationalError(
-                "the editor cannot be started", hint="set EDITOR to a program that is there"
+                "the editor cannot be started", hint="set EDITOR to an installed program"
             ) from None
         if code:
             raise OperationalError(
-                f"the editor ended with code {code}; the statement is as it was"
+                f"the editor ended with code {code}; the statement is unchanged"
             ) from None
         try:
             return path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
-            raise OperationalError("what the editor left cannot be read") from None
+            raise OperationalError("the edited file cannot be read") from None
 
 
 COMMANDS = {
     command.usage.split()[0]: command
     for command in (
         Command("\\d [TABLE]", "tables, or columns and how each was perturbed", _describe),
-        Command("\\x [on|off|auto]", "a line for each value; auto: where a table is wide", _expand),
+        Command("\\x [on|off|auto]", "one line per value; auto: for wide tables", _expand),
         Command("\\rows [N|all]", "rows of an answer that are shown", _rows),
         Command("\\timing [on|off]", "how long each statement takes", _timing),
         Command("\\set", "the settings; SET privsql.name = value; changes one", _settings),
@@ -154,7 +156,7 @@ COMMANDS = {
     )
 }  # fmt: skip
 KEYS = (
-    "A statement ends with ; and may take several lines.  EXPLAIN RECONSTRUCTION SELECT ...; tells",
-    "how it would be answered.  Tab completes, Ctrl-R searches what was asked, Ctrl-C clears the",
+    "A statement ends with ; and may take several lines.  EXPLAIN RECONSTRUCTION SELECT ...; shows",
+    "how it would be answered.  Tab completes, Ctrl-R searches the history, Ctrl-C clears the",
     "line or cancels the statement that runs, Ctrl-D leaves.",
 )

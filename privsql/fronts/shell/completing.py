@@ -1,4 +1,4 @@
-r"""What Tab offers, from the text before the cursor and what the release says of itself.
+r"""Tab completion, from the text before the cursor and the release's manifest.
 
     \...                           commands, and tables after \d
     SET SHOW RESET OPTIONS (       settings, and what each can be

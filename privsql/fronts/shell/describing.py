@@ -1,4 +1,4 @@
-r"""What ``\d`` says: tables and columns as the manifest tells them, and no hidden column.
+r"""Output of ``\d``: tables and columns from the manifest, without hidden columns.
 
 Everything here is public: it stands in the manifest of the release.
 """
@@ -15,7 +15,7 @@ from privsql.answer.cells import printable
 from privsql.channels import Channel, Domain, Grid
 from privsql.channels.steps import step_text
 from privsql.errors import ProgrammingError
-from privsql.fronts.shell.showing import APART, Display, listing
+from privsql.fronts.shell.showing import Display, listing
 from privsql.release.manifest import Manifest, PublicColumn
 from privsql.sql.catalog import Catalog
 
@@ -24,7 +24,7 @@ LONGEST = 50  # characters of a domain that are shown
 
 @dataclass(frozen=True)
 class Told:
-    """What the shell knows of the release that it shows."""
+    """The release as the shell describes it."""
 
     manifest: Manifest
     catalog: Catalog
@@ -40,7 +40,7 @@ def tables(told: Told, display: Display) -> str:
     rows = []
     for name, columns in told.tables.items():
         published = told.catalog.is_published(name)
-        size = f"{told.manifest.rows:,}".replace(",", APART) if published else ""
+        size = f"{told.manifest.rows:,}" if published else ""
         rows.append(
             [printable(name), "published" if published else "public", str(len(columns)), size]
         )

@@ -1,4 +1,4 @@
-"""Colours, where there is a terminal that shows them and nobody asked for none."""
+"""Colours of the shell, where the terminal supports them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Looks:
 
 
 def wanted(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a stream is a terminal, and NO_COLOR and TERM do not speak against colours."""
+    """Whether a stream is a terminal, and NO_COLOR and TERM allow colours."""
     if environment.get("NO_COLOR") or environment.get("TERM", "") in ("dumb", ""):
         return False
     return stream.isatty()

@@ -1,8 +1,7 @@
-"""The shell: reads, runs, shows, and goes on whatever happens to a statement."""
+"""The main loop of the shell: reads, runs, prints, and continues after errors."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from contextlib import suppress
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from privsql.answer.cells import printable
 from privsql.errors import Error, ProgrammingError
+from privsql.fronts.cli_common import terminal_width
 from privsql.fronts.session import Session
 from privsql.fronts.shell import commands, looks, showing
 from privsql.fronts.shell.describing import Told
 from privsql.fronts.shell.reading import LEAVING, command_of, complete, meaningful, split
 from privsql.fronts.shell.running import cancelable
-from privsql.fronts.shell.showing import ALL, APART, Display
+from privsql.fronts.shell.showing import ALL, Display
 
 if TYPE_CHECKING:
     from privsql.fronts.shell.terminal import Terminal
@@ -142,7 +142,7 @@ class Shell:
         return showing.answer(outcome, self.display())
 
     def _failed(self, problem: Error) -> None:
-        """Tell what went wrong; on a terminal and in a script that keeps going, go on."""
+        """Print an error; on a terminal and with --keep-going, continue."""
         self.failures += 1
         if self.interactive:
             self.say(showing.problem(problem, self.display()))
@@ -167,11 +167,10 @@ class Shell:
         self.say(showing.listing(["setting", "value"], rows, self.display()))
 
     def greet(self, version: str) -> None:
-        """Say what this is, and how to get out of it."""
+        """Print the banner."""
         manifest = self.told.manifest
-        size = f"{manifest.rows:,}".replace(",", APART)
         table = printable(manifest.table)
-        self.say(f"privsql {version}: table {table}, {size} published rows")
+        self.say(f"privsql {version}: table {table}, {manifest.rows:,} published rows")
         self.say("\\? for help, \\d for the columns, \\q to leave; a statement ends with ;")
 
     def display(self) -> Display:
@@ -180,12 +179,7 @@ class Shell:
 
     def _width(self) -> int | None:
         """Cells of a line now: a terminal may have been resized."""
-        if not self.out.isatty():
-            return None
-        try:
-            return os.get_terminal_size(self.out.fileno()).columns or None
-        except (OSError, ValueError):
-            return None
+        return terminal_width(self.out)
 
 
 def _duration(seconds: float) -> str:
@@ -213,7 +207,7 @@ def open_shell(release: Path, *, version: str, keep_going: bool, **settings: obj
             terminal = Terminal(shell.told, names, shell.looks.coloured, history)
             shell.greet(version)
             if history is None:
-                shell.say("There is no folder for the history: it ends with this shell.")
+                shell.say("There is no folder for the history: it will not be saved.")
             shell.talk(terminal)
             return 0
         with suppress(Failed, commands.Leave):
@@ -227,4 +221,4 @@ def _piped() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ProgrammingError("what comes in is no UTF-8 text") from None
+        raise ProgrammingError("the input is not valid UTF-8") from None

@@ -1,4 +1,4 @@
-"""Text that somebody is typing: its words, and where statements end.
+"""Tokens of typed text, and the ends of its statements.
 
 privsql's own parser wants statements that are whole.  While one is typed it is not, and Enter,
 Tab and colours still have to know whether the cursor is in a string or a comment.

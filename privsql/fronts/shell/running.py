@@ -1,4 +1,4 @@
-"""A statement under way, and Ctrl-C.
+"""A running statement and its cancellation by Ctrl-C.
 
 DuckDB takes no notice of Ctrl-C while it runs one of our functions, and Python runs signal
 handlers on the main thread only.  So the work is done on another thread, and the main one waits
@@ -25,7 +25,7 @@ WAIT = 0.05  # seconds between looks at the signal
 
 
 class Work(Generic[T]):
-    """A call on a thread of its own; it is given no second chance."""
+    """A call that runs once, on its own thread."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
@@ -43,7 +43,7 @@ class Work(Generic[T]):
         except Exception as problem:
             # Its words may quote the data; its name does not.
             self._problem = InternalError(
-                f"the statement met a mistake of privsql ({type(problem).__name__})",
+                f"privsql failed on the statement ({type(problem).__name__})",
                 hint="the shell goes on; please report the statement",
             )
         finally:

@@ -1,20 +1,15 @@
-"""Answers as a terminal shows them: thousands apart, error bars under each other.
+"""Answers and errors as the shell prints them.
 
      illness | n                         -[ 1 ]-+------------
     ---------+-------------              illness | flu
-     flu     | 1 402 ± 348               n       | 1 402 ± 348
+     flu     | 1,402 ± 348               n       | 1,402 ± 348
 
-A table that is wider than the terminal is expanded, a line a value, unless told otherwise.
-
-Thousands of estimates are set apart by a no-break space: it is in every character set that has
-``±``, it is as wide as a digit, and no terminal breaks a line there.  Exact values stay as they
-are: one may be a year or a code.
+A table wider than the terminal is expanded, one line per value, unless the user chose otherwise.
 """
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -26,15 +21,11 @@ from privsql.answer.columns import BARS, bars
 from privsql.answer.grid import Grid, grid
 from privsql.answer.outcome import Outcome
 from privsql.answer.padding import DOTS, WIDEST, cut, pad, padded
-from privsql.errors import Error
+from privsql.errors import Error, wrapped
 from privsql.fronts.shell.looks import ERROR, HEADING, HINT, MARK, NOTICE, RULE, Looks
 
-APART = "\N{NO-BREAK SPACE}"
 ALL = 10**9
 PLAIN = Looks()
-
-_WHOLE = re.compile(r"(?<![\w.])\d{4,}(?!\w)")
-_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 @dataclass(frozen=True)
@@ -47,50 +38,36 @@ class Display:
     expanded: str = "auto"  # on | off | auto: where a table would be too wide
 
 
-def grouped(text: str) -> str:
-    r"""Digits before the point in threes, from the right.
-
-    >>> grouped("1402 ± 348"), grouped("[-1234567.8912, 999]")
-    ('1\xa0402 ± 348', '[-1\xa0234\xa0567.8912, 999]')
-    >>> grouped("1e+20"), grouped("0.12345")
-    ('1e+20', '0.12345')
-    """
-    return _WHOLE.sub(lambda found: f"{int(found[0]):,}".replace(",", APART), text)
-
-
 def answer(outcome: Outcome, display: Display) -> str:
-    """An answer, what its signs mean, and what has to be said about it."""
-    found = _with_bars(outcome, grid(outcome, display.rows))
-    shown = replace(
-        found, cells=[list(map(_apart, row, _estimates(outcome))) for row in found.cells]
-    )
+    """An answer with its legend and notices."""
+    shown = _with_bars(outcome, grid(outcome, display.rows))
     lines = list(_table(shown, display.looks))
     wide = display.width is not None and max(map(_length, lines), default=0) > display.width
     if display.expanded == "on" or (display.expanded == "auto" and wide):
         lines = list(_expanded(shown, display))
-    size, *said = found.footer
-    size = _COMMA.sub(APART, size)
-    if found.gap is not None:
+    size, *said = shown.footer
+    if shown.gap is not None:
         size += "; \\rows shows more"
     return "\n".join([*lines, size, *(_said(line, display) for line in said)])
 
 
 def problem(error: Error, display: Display) -> str:
-    """An error in the project's format, with what matters in colour."""
+    """An error, in colour; for a terminal in the format for people, wrapped."""
     looks = display.looks
+    shown = str(error) if display.width is None else error.for_people()
     lines: list[str] = []
-    for line in _pointing(str(error).splitlines(), display.width):
+    for line in _pointing(shown.splitlines(), display.width):
         head, colon, rest = line.partition(":")
         text = "\t".join(printable(part) for part in line.split("\t"))
         if not lines:
-            text = _wrapped(printable(head) + colon + printable(rest), display.width)
+            text = wrapped(printable(head) + colon + printable(rest), display.width)
             lines.append(_headed(text, looks, ERROR))
         elif text.strip() and not text.strip().strip("^"):
             lines.append(looks(text, MARK))
         elif head == "HINT":
-            lines.append(_headed(_wrapped(text, display.width), looks, HINT))
+            lines.append(_headed(wrapped(text, display.width), looks, HINT))
         else:
-            lines.append(text)
+            lines.append(text if head.startswith("LINE ") else wrapped(text, display.width))
     return "\n".join(lines)
 
 
@@ -110,7 +87,7 @@ def listing(names: list[str], rows: list[list[str]], display: Display) -> str:
 
 
 def _pointing(lines: list[str], width: int | None) -> list[str]:
-    r"""The line that is meant cut to the terminal, or its carets would point at nothing.
+    r"""The quoted line cut to the terminal's width, with its carets below the right place.
 
     >>> print("\n".join(_pointing(["LINE 1: " + "a" * 30 + "b" + "c" * 30, " " * 38 + "^"], 40)))
     LINE 1: ... aaaaaaaaabcccccccccccccccccc
@@ -133,20 +110,6 @@ def _pointing(lines: list[str], width: int | None) -> list[str]:
 
 
 # -- cells ---------------------------------------------------------------------------------
-
-
-def _estimates(outcome: Outcome) -> Iterator[bool]:
-    """Of each column that is shown, whether its numbers are set apart."""
-    for column in outcome.columns:
-        yield column.estimate
-        if outcome.error_bars and column.estimate:
-            yield from [True] * len(BARS)
-
-
-def _apart(cell: Cell, numbers: bool) -> Cell:
-    if not numbers:
-        return cell
-    return replace(cell, value=grouped(cell.value), error=grouped(cell.error))
 
 
 def _with_bars(outcome: Outcome, found: Grid) -> Grid:
@@ -229,7 +192,7 @@ def _expanded(found: Grid, display: Display) -> Iterator[str]:
 
 
 def _said(line: str, display: Display) -> str:
-    text = _wrapped(line, display.width)
+    text = wrapped(line, display.width)
     return _headed(text, display.looks, NOTICE) if line.startswith("NOTICE ") else text
 
 
@@ -237,24 +200,6 @@ def _headed(text: str, looks: Looks, look: str) -> str:
     """The words before the colon in colour."""
     head, colon, rest = text.partition(":")
     return looks(head + colon, look) + rest
-
-
-def _wrapped(line: str, width: int | None) -> str:
-    r"""A sentence over several lines, as a terminal would break it in the middle of a word.
-
-    >>> print(_wrapped("HINT: ask for a larger group of people.", 24))
-    HINT: ask for a larger
-      group of people.
-    """
-    if width is None or cell_len(line) <= width:
-        return line
-    return textwrap.fill(
-        line,
-        max(20, width),
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _length(line: str) -> int:

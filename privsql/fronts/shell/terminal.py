@@ -1,4 +1,4 @@
-"""The line that is typed: keys, history, colours and the menu of completions."""
+"""The input line: keys, history, colours and the completion menu."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that the shell knows: what is offered after Tab, and what is coloured."""
+"""Keywords of the shell, for completion and colours."""
 
 from __future__ import annotations
 
