@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import privsql
-from privsql.publish.appending import append
-from privsql.publish.local import perturb
+from privsql.publish.append.append import append
+from privsql.publish.append.local import perturb
 
 SPEC = """
 [release]

@@ -22,6 +22,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privsql.advise.job import advise as advise
     from privsql.answer.kinds import BINARY as BINARY
     from privsql.answer.kinds import DATETIME as DATETIME
     from privsql.answer.kinds import NUMBER as NUMBER
@@ -46,10 +47,9 @@ if TYPE_CHECKING:
     from privsql.errors import OperationalError as OperationalError
     from privsql.errors import ProgrammingError as ProgrammingError
     from privsql.errors import Warning as Warning
-    from privsql.fronts.advising import advise as advise
-    from privsql.fronts.dbapi import Connection as Connection
-    from privsql.fronts.dbapi import Cursor as Cursor
-    from privsql.fronts.dbapi import connect as connect
+    from privsql.fronts.dbapi.connection import Connection as Connection
+    from privsql.fronts.dbapi.connection import Cursor as Cursor
+    from privsql.fronts.dbapi.connection import connect as connect
     from privsql.publish.job import publish as publish
 
 __version__ = "0.2.0.dev0"
@@ -59,10 +59,9 @@ threadsafety = 2  # threads may share the module and connections
 paramstyle = "qmark"
 
 # Loaded when they are first asked for: importing privsql must stay quick.
-_ROOMS = ("publish", "release", "channels", "errors", "audit", "learn")
+_ROOMS = ("publish", "release", "channels", "errors", "audit", "advise", "learn")
 _NAMES = {
-    "privsql.fronts.dbapi": ("connect", "Connection", "Cursor"),
-    "privsql.fronts.advising": ("advise",),
+    "privsql.fronts.dbapi.connection": ("connect", "Connection", "Cursor"),
     "privsql.answer.result": ("Answer",),
     "privsql.answer.kinds": (
         *("STRING", "BINARY", "NUMBER", "DATETIME", "ROWID"),

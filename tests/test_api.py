@@ -20,11 +20,11 @@ import click
 
 import privsql
 from privsql import errors
-from privsql.fronts.settings import ESTIMATORS, Settings
 from privsql.learn import DecisionTreeClassifier, NaiveBayes
 from privsql.release.columns import MECHANISMS
 from privsql.release.spec import COLUMN_KEYS, PROTECT_KEYS, TABLES
-from privsql.sql.compiled import OURS
+from privsql.session.settings import ESTIMATORS, Settings
+from privsql.sql.outer.parts import OURS
 from tests.docs.reference import commands
 from udfs.functions import FUNCTIONS
 

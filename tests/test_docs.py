@@ -303,7 +303,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 FORKED = """
 import os, runpy, sys
 import duckdb, numpy, pandas, pyarrow, scipy.special, sqlglot
-import privsql.fronts.session
+import privsql.session.session
 for path in sys.argv[1:]:
     reading, writing = os.pipe()
     child = os.fork()

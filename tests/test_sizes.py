@@ -38,7 +38,7 @@ def test_a_folder_stands_for_what_is_in_it():
     assert slow("tests/wire/test_server.py")
     assert slow("tests/test_docs.py")
     assert not slow("tests/test_docs.pyx")
-    assert not slow("privsql/sql/plan.py")
+    assert not slow("privsql/sql/plan/planner.py")
 
 
 def test_each_speed_leaves_out_what_it_says():

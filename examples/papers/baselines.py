@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels.channel import Array, checked_number
 from privsql.errors import ChannelError
-from privsql.publish import decoy
+from privsql.publish.perturb import decoy
 
 Integers = NDArray[np.integer[Any]]
 Mask = NDArray[np.bool_]

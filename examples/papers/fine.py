@@ -18,7 +18,7 @@ from fine_runs import Sweep, sweep, utilities
 from fine_utility import record_utility
 from study import Finding, Study, spread
 
-from privsql.publish.swap import swap
+from privsql.publish.perturb.swap import swap
 
 TITLE = "Fine-Grain Perturbation for Privacy Preserving Data Publishing"
 RELEASED = 6.0  # the theta at which releases are made

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from study import Study, stored
 
 from privsql.channels import Channel, FineGrain, Uniform
-from privsql.publish.finegrain import gammas, optimal_retentions, theta_rhos
+from privsql.publish.perturb.finegrain import gammas, optimal_retentions, theta_rhos
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.intp]

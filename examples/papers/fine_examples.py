@@ -11,8 +11,8 @@ from formulas import finegrain_check
 from scipy.optimize import linprog
 from study import Finding, Study, spread
 
-from privsql.audit.criteria import breach, gamma_for, value_gammas
-from privsql.publish.finegrain import gammas, optimal_retentions
+from privsql.audit.criteria.amplification import breach, gamma_for, value_gammas
+from privsql.publish.perturb.finegrain import gammas, optimal_retentions
 
 EQUAL = np.full(4, 1 / 4)
 

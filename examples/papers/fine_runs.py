@@ -13,11 +13,11 @@ from fine_data import WAYS, Array, Case, Operator, operator
 from fine_utility import aggregate_utility, record_utility
 from study import spread
 
-from privsql.audit.criteria import value_gammas
+from privsql.audit.criteria.amplification import value_gammas
 from privsql.channels import Channel
-from privsql.publish.randomness import Seeded
-from privsql.publish.retention import perturb
-from privsql.publish.units import row_units
+from privsql.publish.groups.units import row_units
+from privsql.publish.keys.randomness import Seeded
+from privsql.publish.perturb.retention import perturb
 from udfs.invert import invert
 from udfs.iterate import expectation_maximisation
 from udfs.kron import Kron

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.audit.criteria import ROUNDING, gamma_for, value_gammas
-from privsql.audit.trials import Tails, chernoff_of, exact_of
+from privsql.audit.criteria.amplification import ROUNDING, gamma_for, value_gammas
+from privsql.audit.criteria.trials import Tails, chernoff_of, exact_of
 from privsql.channels import Channel
 from privsql.errors import ChannelError
 

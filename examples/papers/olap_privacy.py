@@ -16,7 +16,7 @@ from olap_accuracy import axes, held, note
 from olap_data import COLUMNS, Array, Column
 from study import Finding, Study, spread
 
-from privsql.audit.criteria import identity_limit, s_limit, s_limit_many
+from privsql.audit.criteria.amplification import identity_limit, s_limit, s_limit_many
 from privsql.channels import Replace, Uniform
 from udfs.kron import Kron, retention_factor
 

@@ -23,7 +23,7 @@ from scipy.special import bdtr, bdtrc
 from study import Finding, Study, spread
 
 import privsql
-from privsql.audit.criteria import reconstructible_rows
+from privsql.audit.criteria.amplification import reconstructible_rows
 from udfs.invert import invert
 
 

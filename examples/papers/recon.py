@@ -22,7 +22,7 @@ from recon_draw import domain_sizes, explain, panels, shares, sweep_lines
 from recon_runs import DEFAULT, SWEEPS, Way, pool_errors, violations
 from study import Finding, Study, Verdict, adult, census, spread
 
-from privsql.audit.trials import group_cap
+from privsql.audit.criteria.trials import group_cap
 
 TITLE = "Reconstruction Privacy: enabling statistical learning"
 ADULT = ("education", "occupation", "race", "sex"), "income"

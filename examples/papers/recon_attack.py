@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recon_data import SELECTIVITY, Array, Case, Codes
 from recon_runs import DEFAULT, Drawn, Setting, Way, draw
 
-from privsql.audit.trials import group_cap
+from privsql.audit.criteria.trials import group_cap
 
 # Frequencies are tried in steps of this.
 STEP = 0.02

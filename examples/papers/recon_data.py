@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsql.publish.chisquare import linked
-from privsql.publish.groups import Merging, merge, personal_groups
+from privsql.publish.groups.chisquare import linked
+from privsql.publish.groups.merging import Merging, merge, personal_groups
 
 Codes = NDArray[np.int64]
 Array = NDArray[np.float64]

@@ -13,8 +13,8 @@ from recon_release import ask, published
 from recon_runs import DEFAULT, SWEEPS, Way, draw, pool_errors, violations
 from study import Finding, Study, spread
 
+from privsql.audit.criteria.trials import group_cap
 from privsql.audit.job import audit
-from privsql.audit.trials import group_cap
 from privsql.channels import Uniform
 
 # Percent that are rounding alone.

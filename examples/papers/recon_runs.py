@@ -17,12 +17,12 @@ from typing import Any, Literal
 import numpy as np
 from recon_data import Array, Case, Codes, Pool
 
-from privsql.audit.trials import group_cap
+from privsql.audit.criteria.trials import group_cap
 from privsql.channels import Uniform
-from privsql.publish.randomness import Seeded
-from privsql.publish.retention import perturb
-from privsql.publish.sps import caps, sample, sample_duplicate
-from privsql.publish.units import row_units
+from privsql.publish.groups.group_caps import caps, sample, sample_duplicate
+from privsql.publish.groups.units import row_units
+from privsql.publish.keys.randomness import Seeded
+from privsql.publish.perturb.retention import perturb
 
 Way = Literal["UP", "SPS", "grid", "one"]
 

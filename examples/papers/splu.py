@@ -41,7 +41,7 @@ from splu_release import Asked, asked
 from splu_sweeps import ANATOMY, DBR, FINE, LN2, LN3, PRINTED, PRIVSQL, Sweep, completed, swept
 from study import Finding, Study, census, reactions, spread
 
-from privsql.publish import decoy
+from privsql.publish.perturb import decoy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from splu_drawing import band_names, named, panels
 from splu_sweeps import CONVERGED, COUNTED, READINGS, SIMULATED, STOPPED, readings
 from study import Finding, Study, spread
 
-from privsql.publish.decoy import Method
+from privsql.publish.perturb.decoy import Method
 
 
 def equations(

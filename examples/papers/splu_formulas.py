@@ -9,8 +9,8 @@ from splu_drawing import named, panels
 from splu_sweeps import ANATOMY, PRINTED, PRIVSQL, Sweep
 from study import Finding, Study, spread
 
-from privsql.audit import sums
-from privsql.publish import decoy
+from privsql.audit.criteria import small_sums as sums
+from privsql.publish.perturb import decoy
 
 C, E = 10, 0.3  # the paper's examples
 COPIES = 400  # values of one count in a simulated column

@@ -10,7 +10,7 @@ import numpy as np
 import splu_ways as ways
 from splu_data import Array, Case, Pool
 
-from privsql.publish.decoy import ELIGIBLE, Method
+from privsql.publish.perturb.decoy import ELIGIBLE, Method
 
 PRINTED, PRIVSQL, ANATOMY, DBR = "SPLU-Gen as printed", "privsql decoy", "Anatomy", "DBR"
 LN2, LN3 = "Laplace, ln 2", "Laplace, ln 3"

@@ -19,7 +19,7 @@ import baselines
 import numpy as np
 from splu_data import Array, Case, Codes, Pool, flat
 
-from privsql.publish import decoy
+from privsql.publish.perturb import decoy
 from udfs.invert import invert, invert_function
 from udfs.kron import Kron
 

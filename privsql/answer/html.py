@@ -9,8 +9,8 @@ from __future__ import annotations
 from html import escape
 
 from privsql.answer.cells import Cell
-from privsql.answer.grid import ROWS, Grid, grid, notices
 from privsql.answer.outcome import Outcome
+from privsql.answer.table import ROWS, Grid, grid, notices
 from privsql.answer.text import explanation
 
 

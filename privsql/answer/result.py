@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from privsql.answer import columns as seen
-from privsql.answer.grid import ROWS
 from privsql.answer.html import html
 from privsql.answer.outcome import Notice, Outcome, Personal
+from privsql.answer.table import ROWS
 from privsql.answer.text import explanation, text
 from privsql.answer.values import rows
 from privsql.errors import NotSupportedError
@@ -77,7 +77,7 @@ class Answer:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Bars with whiskers from low to high; needs the extra ``privsql[plot]``."""
-        from privsql.answer.plot import plot
+        from privsql.answer.export import plot
 
         return plot(self.outcome, ax)
 
@@ -116,13 +116,13 @@ class Answer:
 
     def df(self) -> pd.DataFrame:
         """The answer as a pandas data frame, typed as DuckDB types its own."""
-        from privsql.answer.frames import frame
+        from privsql.answer.export import frame
 
         return frame(self.outcome)
 
     def pl(self) -> pl.DataFrame:
         """The answer as a polars data frame; needs the extra ``privsql[polars]``."""
-        from privsql.answer.extras import load
+        from privsql.answer.export import load
 
         frame: pl.DataFrame = load("polars", extra="polars", asked="pl()").from_arrow(self.arrow())
         return frame
@@ -135,6 +135,6 @@ class Answer:
         then come ``estimate``, ``stderr``, ``low``, ``high``, ``reliable`` and the columns
         that are no estimates, which tell the rows apart.
         """
-        from privsql.answer.frames import estimates
+        from privsql.answer.export import estimates
 
         return estimates(self.outcome)

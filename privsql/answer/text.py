@@ -10,9 +10,8 @@ import shutil
 
 from rich.cells import cell_len
 
-from privsql.answer.grid import ROWS, Grid, grid, notices
 from privsql.answer.outcome import Outcome
-from privsql.answer.padding import DOTS, pad, padded
+from privsql.answer.table import DOTS, ROWS, Grid, grid, notices, pad, padded
 from privsql.errors import wrapped
 
 WHOLE = "columns and df() have them all"

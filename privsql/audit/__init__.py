@@ -1,8 +1,11 @@
 """The privacy of a release: what holds, what fails and for whom, and what to change.
 
-    criteria   what one channel lets an attacker believe (gamma, rho, s)
-    trials     reconstruction privacy of a group: caps and tails
-    sums       decoy groups: small sums and large ones
+    counting  sensitive values by personal group
+    groups    reconstruction privacy of groups
+    raw       the release beside its raw table
+    criteria  formulas and verdicts
+    report    text, JSON, tables and HTML
+    job       all of it in order
 
 The package is also the function that people call: ``privsql.audit(release, raw=...)`` is
 :func:`privsql.audit.job.audit`.
@@ -10,18 +13,6 @@ The package is also the function that people call: ``privsql.audit(release, raw=
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+from privsql.verbs import callable_package
 
-
-class _Callable(ModuleType):
-    """A callable package, because package and verb share a name."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        from privsql.audit.job import audit
-
-        return audit(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
+callable_package(__name__)

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.audit.counting import Cells
-from privsql.audit.criteria import Array
-from privsql.audit.findings import GroupAudit, GroupTail, Thresholds
-from privsql.audit.trials import chernoff_of, exact_of, two_binomials
+from privsql.audit.criteria.amplification import Array
+from privsql.audit.criteria.findings import GroupAudit, GroupTail, Thresholds
+from privsql.audit.criteria.trials import chernoff_of, exact_of, two_binomials
 from privsql.channels import Channel, Uniform
 from privsql.channels.caps import cap_of, chances
 from privsql.release.manifest import Protection

@@ -18,7 +18,6 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from privsql.audit.columns import audit_column, replacing
 from privsql.audit.counting import (
     Cells,
     group_sizes,
@@ -28,12 +27,13 @@ from privsql.audit.counting import (
     raw_cells,
     reconstructed,
 )
-from privsql.audit.criteria import Array, s_limit_many, s_limit_sets
-from privsql.audit.findings import JointAudit, RatioAudit, Thresholds
+from privsql.audit.criteria.amplification import Array, s_limit_many, s_limit_sets
+from privsql.audit.criteria.columns import audit_column, replacing
+from privsql.audit.criteria.findings import JointAudit, RatioAudit, Thresholds
+from privsql.audit.criteria.verdicts import findings
 from privsql.audit.groups import audit_groups, duplicated_trials, effective_rows
 from privsql.audit.raw import side_by_side
-from privsql.audit.report import AuditReport
-from privsql.audit.verdicts import findings
+from privsql.audit.report.report import AuditReport
 from privsql.channels import Decoy
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError, ProgrammingError

@@ -1,10 +1,15 @@
 """Channels: the perturbation of one column, and its restriction to the cells of a query.
 
-domain    which values the column can hold (``categorical``, ``grid``), and the mass of
-a predicate on them (``intervals``)
-channel   how they were perturbed: T, its inverse, gamma (``mechanisms``, ``matrices``)
-caps      the largest private group of one channel (RECON eq. 10)
-cells     which of them a query tells apart, and what of that a channel lumps exactly
+intervals    ranges of values
+steps        steps of grids
+domain       which values a column can hold
+categorical  listed values
+grid         numbers, dates and times
+channel      T, its inverse, gamma
+mechanisms   uniform, replacing, fine-grain
+matrices     any matrix, and decoys
+cells        which values a query distinguishes, and what a channel lumps
+caps         the largest private group of one channel (RECON eq. 10)
 """
 
 from privsql.channels.categorical import Categorical

@@ -1,11 +1,15 @@
-"""Engines: where a scan runs, and where its result becomes an answer.
+"""Where a printed scan runs, and where its small result becomes an answer.
 
-    Embedded   beside the published table: read-only, locked, nothing outside can be reached
-    Memory     elsewhere: no release in sight, our functions at hand
-
-Both run one statement at a time on a cursor of its own (``calls``), can be interrupted from
-another thread, and speak in our errors, which quote no value (``problems``).  What several of
-them do for one question is limited together (``watch``).
+base       what an engine is
+problems   DuckDB's errors as ours
+breaks     Python code that another thread may stop
+watch      the time of a statement
+workers    threads that are used again
+calls      statements on one database
+recent     a bounded cache
+databases  in-memory databases that reach nothing outside
+embedded   beside the published table: read-only, locked
+memory     elsewhere: no release in sight, our functions at hand
 """
 
 from __future__ import annotations

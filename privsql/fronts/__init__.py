@@ -1,1 +1,1 @@
-"""User interfaces: command line, Python connections and servers."""
+"""The ways in: DB-API, SQLAlchemy, a PostgreSQL server, a command line, a shell and a demo."""

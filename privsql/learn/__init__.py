@@ -8,6 +8,10 @@ those are asked of the query layer, with the conditions of the path to a node in
 So perturbed rows are not sorted into branches, which would train on noise; every count of every
 node is reconstructed from the whole release, and what the release refuses stays refused.
 
+    counts      counts asked of a session          features  columns as classes
+    splits      impurity of a split                 node      a node of a tree
+    classifier  what both classifiers share         tree, bayes
+
     from privsql.learn import DecisionTreeClassifier
 
     tree = DecisionTreeClassifier(max_depth=3).fit("clinic.duckdb", target="illness")

@@ -23,9 +23,9 @@ from privsql.errors import (
     TooLargeError,
     with_article,
 )
-from privsql.fronts.session import Session
 from privsql.learn.features import Condition, Feature
 from privsql.release.names import quoted
+from privsql.session.session import Session
 
 Floats = NDArray[np.float64]
 

@@ -1,1 +1,11 @@
-"""Disclosure policy, decided between scan and reconstruction."""
+"""What may be answered.
+
+limits    limits on one statement
+personal  personal groups and small cells
+blocks    sparse blocks of vectors
+basis     bases of what was answered
+leverage  how much answers together reveal of one group
+vectors   answers as vectors over rows
+history   what each user was answered
+journal   the log of statements
+"""

@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from privsql.errors import Notice, NotSupportedError, how_many
 from privsql.release.manifest import Policy
-from privsql.sql.columns import GROUP_HIGH, GROUP_LOW, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM
+from privsql.sql.reconstruct.columns import (
+    GROUP_HIGH,
+    GROUP_LOW,
+    GROUP_ROWS,
+    GROUP_SQUARES,
+    GROUP_SUM,
+)
 
 Bools = NDArray[np.bool_]
 

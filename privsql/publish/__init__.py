@@ -1,4 +1,19 @@
-"""From a raw table to a release: the only package that reads raw rows.
+"""From a raw table to a release: the only package that sees raw rows.
+
+    source    CSV, Parquet or DuckDB
+    types     types that Arrow has no word for
+    checks    what is refused before a row is read
+    prepare   domain and channel of each column
+    keys      the publisher's key, its ledger and its draws
+    perturb   columns and rows perturbed
+    groups    personal groups: merged, numbered, capped
+    database  the database that a release is made in
+    staging   the old release, the new one, or none
+    rounded   how many values a grid moved
+    report    what was done
+    starter   a first spec
+    append    batches of later rows
+    job       all of it in order
 
 The package is also the function that people call: ``privsql.publish(source, release,
 spec=...)`` is :func:`privsql.publish.job.publish`.
@@ -6,18 +21,6 @@ spec=...)`` is :func:`privsql.publish.job.publish`.
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+from privsql.verbs import callable_package
 
-
-class _Callable(ModuleType):
-    """A callable package, because package and verb share a name."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        from privsql.publish.job import publish
-
-        return publish(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
+callable_package(__name__)

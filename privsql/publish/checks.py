@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
-from privsql.publish.ledger import ROW
+from privsql.publish.keys.ledger import ROW
 from privsql.publish.report import Notes
 from privsql.publish.source import Source
 from privsql.release.names import RESERVED

@@ -32,20 +32,20 @@ from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError
 from privsql.files import commit
 from privsql.publish.checks import check_columns, check_units, spare
-from privsql.publish.cutting import cut_down
 from privsql.publish.database import working
-from privsql.publish.draws import Draws, open_draws, spec_beside
-from privsql.publish.grouping import Grouping, group_rows, mark, marked
-from privsql.publish.ledger import ROW
-from privsql.publish.report import Notes, PublishReport
-from privsql.publish.resolve import WHOLE, Column, resolve
-from privsql.publish.rounded import Rounding
-from privsql.publish.rows import (
+from privsql.publish.groups.numbering import Grouping, group_rows, mark, marked
+from privsql.publish.groups.sampling import cut_down
+from privsql.publish.keys.ledger import ROW
+from privsql.publish.perturb.draws import Draws, open_draws, spec_beside
+from privsql.publish.perturb.rows import (
     Progress,
     perturb_whole,
     published_batches,
     published_channel,
 )
+from privsql.publish.prepare import WHOLE, Column, resolve
+from privsql.publish.report import Notes, PublishReport
+from privsql.publish.rounded import Rounding
 from privsql.publish.source import Source, open_source
 from privsql.publish.staging import staging
 from privsql.release import manifest as m

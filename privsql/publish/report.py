@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privsql.publish.ledger import Accounting
+from privsql.publish.keys.ledger import Accounting
 from privsql.publish.rounded import Rounded, Rounding
 from privsql.release.manifest import Manifest
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from privsql.channels import Domain, Grid
 from privsql.channels.steps import step_text
 from privsql.errors import how_many
-from privsql.publish.kinds import plain, restored
+from privsql.publish.types import plain, restored
 
 
 @dataclass(frozen=True)

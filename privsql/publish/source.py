@@ -27,7 +27,7 @@ from duckdb import ColumnExpression, FunctionExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.database import MEMORY, quiet
-from privsql.publish.kinds import exactly, keep_types
+from privsql.publish.types import exactly, keep_types
 from privsql.release.names import quoted
 from privsql.release.store import count_rows
 
@@ -76,7 +76,7 @@ class Source:
     def batches(self, names: Sequence[str], *, exact: bool = False) -> Iterator[pa.RecordBatch]:
         """Rows of the named columns, in the order of the source.
 
-        ``exact`` keeps every type (:mod:`privsql.publish.kinds`); otherwise values come as
+        ``exact`` keeps every type (:mod:`privsql.publish.types`); otherwise values come as
         Arrow's plain types.
         """
         with readable():

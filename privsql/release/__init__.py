@@ -1,4 +1,13 @@
-"""The published artefact: spec, manifest and store."""
+"""The published artefact.
+
+names     identifiers
+formats   versions of files
+columns   columns of a spec
+reading   a spec in TOML
+spec      the spec
+manifest  what the public may know
+store     the release as a file
+"""
 
 from privsql.release.store import Release
 from privsql.release.store import open_release as open

@@ -5,7 +5,7 @@
     users     ``version`` in the document
 
 A number changes only where an earlier reader would misread the file.  A file of an earlier format
-is upgraded by ``privsql convert`` (``privsql.fronts.converting``), one of a later format needs a
+is upgraded by ``privsql convert`` (``fronts.cli.conversion``), one of a later format needs a
 later version of privsql; neither is a reason to publish again, which draws anew.
 """
 

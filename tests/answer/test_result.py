@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from privsql.answer.extras import MissingExtraError, load
+from privsql.answer.export import MissingExtraError, load
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.answer.result import Answer
 from privsql.errors import NotSupportedError, OperationalError, ProgrammingError

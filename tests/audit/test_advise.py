@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from privsql.audit.advise import (
+from privsql.advise.curves import GRID, Curve, Point, search
+from privsql.advise.formulas import (
     AdviseError,
     retention_for_groups,
     retention_for_s,
@@ -19,14 +20,13 @@ from privsql.audit.advise import (
     smallest_group,
     split_epsilon,
 )
-from privsql.audit.curves import GRID, Curve, Point, search
-from privsql.audit.trials import group_cap
+from privsql.advise.job import advise
+from privsql.audit.criteria.trials import group_cap
 from privsql.channels import Replace, Uniform
 from privsql.channels.channel import amplification
 from privsql.errors import Error
-from privsql.fronts.advising import advise
-from privsql.fronts.cli import Commands
-from privsql.fronts.cli_advise import advise as command
+from privsql.fronts.cli.commands.advise import advise as command
+from privsql.fronts.cli.main import Commands
 
 SPEC = """
 [release]

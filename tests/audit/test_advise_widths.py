@@ -17,13 +17,13 @@ import pytest
 from click.testing import CliRunner
 
 import privsql
+from privsql.advise.job import advise
+from privsql.advise.pilots import Pilots
 from privsql.errors import Error
-from privsql.fronts.advising import advise
-from privsql.fronts.advising_pilots import Pilots
-from privsql.fronts.cli import Commands
-from privsql.fronts.cli_advise import advise as command
-from privsql.publish.draws import spec_beside
-from privsql.publish.keys import new_key
+from privsql.fronts.cli.commands.advise import advise as command
+from privsql.fronts.cli.main import Commands
+from privsql.publish.keys.key import new_key
+from privsql.publish.perturb.draws import spec_beside
 
 FLU = "SELECT COUNT(*) AS n FROM patients WHERE illness = 'flu'"
 CITIES = "SELECT city, COUNT(*) AS n FROM patients WHERE illness = 'flu' GROUP BY city"
@@ -232,7 +232,7 @@ def test_pilots_are_gone_after_an_interruption(tmp_path, own_tmp, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("privsql.fronts.advising_pilots.read_width", interrupted)
+    monkeypatch.setattr("privsql.advise.pilots.read_width", interrupted)
     with pytest.raises(KeyboardInterrupt):
         advise(spec, queries={FLU: 90.0}, draws=1, grid=(), seed=1)
     assert list(own_tmp.iterdir()) == []

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privsql.audit.trials import group_cap
+from privsql.audit.criteria.trials import group_cap
 from privsql.channels import Grid, Interval
-from privsql.publish.sps import sample_duplicate
+from privsql.publish.groups.group_caps import sample_duplicate
 from tests.channels.decoys import proportional
 
 

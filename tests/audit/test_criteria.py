@@ -11,7 +11,7 @@ from scipy.special import exp1, expi
 
 from examples.papers.fine_utility import record_utility
 from examples.papers.formulas import finegrain_check, laplace_ratio
-from privsql.audit.criteria import (
+from privsql.audit.criteria.amplification import (
     breach,
     gamma_for,
     identity_limit,

@@ -14,11 +14,11 @@ import pytest
 
 import privsql
 from examples.papers.formulas import exact_tail
-from privsql.audit.criteria import s_limit_many
+from privsql.audit.criteria.amplification import s_limit_many
+from privsql.audit.criteria.trials import group_cap
 from privsql.audit.job import audit
-from privsql.audit.trials import group_cap
 from privsql.errors import Error, ProgrammingError
-from privsql.publish.decoy import decoy_channel
+from privsql.publish.perturb.decoy import decoy_channel
 from privsql.release.store import open_release
 from tests.audit.conftest import SPEC
 
@@ -147,7 +147,7 @@ def test_epsilon_of_columns_and_release(clinic):
 
 def test_standard_errors_of_values_agree_with_simulation(clinic):
     """The error of each value's count, against published tables drawn anew."""
-    from privsql.audit.columns import relative_errors
+    from privsql.audit.criteria.columns import relative_errors
     from privsql.channels import FineGrain, Matrix, Uniform
 
     rng = np.random.default_rng(7)
@@ -213,7 +213,7 @@ GRID = "domain = { lower = 0, upper = 19, step = 1 }\n"
 def test_swap_and_decoy(clinic, publish, monkeypatch):
     # The channel of decoys is simulated, and need not be precise here.
     quick = partial(decoy_channel, rounds=20)
-    monkeypatch.setattr("privsql.publish.rows.decoy.decoy_channel", quick)
+    monkeypatch.setattr("privsql.publish.perturb.rows.decoy.decoy_channel", quick)
     ill = f'mechanism = "swap"\nretention = 0.2\n{LISTED}'
     age = f'mechanism = "decoy"\ngroup_size = 3\n{GRID}'
     report = audit(

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from privsql.audit.drawing import Axis, Line, axis_of, bars, chart
-from privsql.audit.expected import half_width, half_width_conditions
-from privsql.audit.findings import Finding
+from privsql.audit.criteria.expected import half_width, half_width_conditions
+from privsql.audit.criteria.findings import Finding
 from privsql.audit.job import audit
-from privsql.audit.page import page
+from privsql.audit.report.charts import Axis, Line, axis_of, bars, chart
+from privsql.audit.report.page import page
 from privsql.errors import OperationalError
-from privsql.fronts.cli import Commands
-from privsql.fronts.cli_audit import audit as command
+from privsql.fronts.cli.commands.audit import audit as command
+from privsql.fronts.cli.main import Commands
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.audit.curves import Curve, Found, Point
+from privsql.advise.curves import Curve, Found, Point
+from privsql.advise.job import advise
 from privsql.audit.job import audit
-from privsql.fronts.advising import advise
-from privsql.publish.decoy import decoy_channel
+from privsql.publish.perturb.decoy import decoy_channel
 
 SPEC = """
 [release]
@@ -140,7 +140,7 @@ def test_groups_of_so_many_people(folder):
 
 def test_small_sums(folder, monkeypatch):
     monkeypatch.setattr(
-        "privsql.publish.rows.decoy.decoy_channel",
+        "privsql.publish.perturb.rows.decoy.decoy_channel",
         lambda *args, **options: decoy_channel(*args, **{**options, "rounds": 20}),
     )
     advice = advise(small_sum=0.6, error=0.3, alpha=3)
@@ -191,7 +191,7 @@ def test_a_retention_at_the_limit_is_not_rounded_beyond_it(tmp_path, monkeypatch
         curve = Curve((Point(top, (1.0,), 1),))
         return Found(top, (1.0,), curve, lowest=False)
 
-    monkeypatch.setattr("privsql.fronts.advising_widths.search", at_the_top)
+    monkeypatch.setattr("privsql.advise.widths.search", at_the_top)
     query = "SELECT COUNT(*) FROM people WHERE shoe = 3"
     advice = advise(spec, queries={query: 1.0})
     lines = tomllib.loads(advice.toml)["columns"]["shoe"]

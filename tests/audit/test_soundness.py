@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.audit.columns import audit_column, relative_errors
-from privsql.audit.criteria import reconstructible_rows, s_limit_many, s_limit_sets
-from privsql.audit.findings import Thresholds
+from privsql.audit.criteria.amplification import reconstructible_rows, s_limit_many, s_limit_sets
+from privsql.audit.criteria.columns import audit_column, relative_errors
+from privsql.audit.criteria.findings import Thresholds
+from privsql.audit.criteria.trials import exact_of
+from privsql.audit.criteria.verdicts import findings
 from privsql.audit.groups import effective_rows
 from privsql.audit.job import audit
-from privsql.audit.trials import exact_of
-from privsql.audit.verdicts import findings
 from privsql.channels import FineGrain, Matrix, Replace, Uniform
 from privsql.channels.caps import cap_of, chances
 from privsql.release.store import open_release

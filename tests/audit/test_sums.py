@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from privsql.audit.sums import (
+from privsql.audit.criteria.small_sums import (
     large_sum_utility,
     large_sum_utility_exact,
     large_sum_utility_printed,

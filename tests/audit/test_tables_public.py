@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from click.testing import CliRunner
 
 import privsql
-from privsql.audit.tables import tables_of
+from privsql.audit.report.tables import tables_of
 from privsql.errors import Error, NotSupportedError, ProgrammingError, TooLargeError
-from privsql.fronts.cli import main
-from privsql.fronts.gate import Served
-from privsql.fronts.session import Session
+from privsql.fronts.cli.main import main
 from privsql.policy.history import History
 from privsql.policy.limits import Limits
+from privsql.session.gate import Served
+from privsql.session.session import Session
 from privsql.sql.catalog import UnknownName
 from tests.audit.conftest import SPEC, people
 
@@ -120,7 +120,7 @@ def test_explained_as_exact(session):
 
 
 def test_made_when_first_asked_for_and_once(clinic, monkeypatch):
-    import privsql.audit.tables_public as module
+    import privsql.audit.report.public_tables as module
 
     made = []
     real = module.public_tables

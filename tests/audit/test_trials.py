@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from examples.papers.formulas import chernoff_tails, exact_tail
-from privsql.audit.trials import Tails, exact_of, group_cap, two_binomials
+from privsql.audit.criteria.trials import Tails, exact_of, group_cap, two_binomials
 from privsql.channels import FineGrain, Uniform
 from privsql.channels.caps import cap_of
 from privsql.errors import ChannelError

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 import privsql
 from privsql.channels import Uniform
-from privsql.publish.randomness import SystemSource
-from privsql.publish.retention import perturb
-from privsql.publish.units import row_units
+from privsql.publish.groups.units import row_units
+from privsql.publish.keys.randomness import SystemSource
+from privsql.publish.perturb.retention import perturb
 from tests.bench.ratio import Case
 
 ROWS = 5_000_000

@@ -24,11 +24,11 @@ from sqlglot.optimizer.qualify import qualify
 
 import privsql
 from privsql.engines.embedded import Embedded
-from privsql.fronts.session import Session
 from privsql.release.store import open_release
-from privsql.sql.compile import Compiler
-from privsql.sql.parse import statements
-from privsql.sql.plan import PlanWriter, read_parameters
+from privsql.session.session import Session
+from privsql.sql.outer.compile import Compiler
+from privsql.sql.parse.statement import statements
+from privsql.sql.plan.planner import PlanWriter, read_parameters
 from tests.bench.peers import Question, beside
 from tests.bench.ratio import Case
 

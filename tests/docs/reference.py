@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import click
 
-from privsql.fronts.cli import main
-from privsql.fronts.cli_common import HELP
+from privsql.fronts.cli.common import HELP
+from privsql.fronts.cli.main import main
 
 HEAD = """# The command line
 

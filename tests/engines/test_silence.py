@@ -77,10 +77,12 @@ def test_a_script_ends_in_silence(release, name):
 
 def test_a_command_ends_in_silence(release):
     text = "SELECT count(*) AS n FROM patients WHERE disease = 'flu'"
-    code, said, errors = ended("-m", "privsql.fronts.cli", "query", release, text)
+    code, said, errors = ended("-m", "privsql.fronts.cli.main", "query", release, text)
     assert (code, errors) == (0, "")
     assert " ± " in said
-    code, _, errors = ended("-m", "privsql.fronts.cli", "query", release, "SELECT nosuch FROM t")
+    code, _, errors = ended(
+        "-m", "privsql.fronts.cli.main", "query", release, "SELECT nosuch FROM t"
+    )
     assert code == 1
     assert errors.startswith("ERROR ")
     assert "leaked" not in errors

@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from sqlalchemy import case, cast, exc, func, select, text
 
 import privsql
-from privsql.fronts import alchemy_sql
-from privsql.fronts.alchemy import PrivsqlDialect
+from privsql.fronts.sqlalchemy import compiler as alchemy_sql
+from privsql.fronts.sqlalchemy.dialect import PrivsqlDialect
 from tests.sql.clinic import publish
 
 FLU = "SELECT count(*) AS n FROM patients WHERE disease = 'flu'"

@@ -19,13 +19,13 @@ from click.testing import CliRunner
 
 import privsql
 from privsql.errors import OperationalError
-from privsql.fronts.cli import SECTIONS, main
-from privsql.fronts.cli_common import Commands, Lazy
+from privsql.fronts.cli.common import Commands, Lazy
+from privsql.fronts.cli.main import SECTIONS, main
 from tests.sql.clinic import publish
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(sys.executable).with_name("privsql")
-CLI = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "privsql.fronts.cli"]
+CLI = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "privsql.fronts.cli.main"]
 FLU = "SELECT count(*) AS n FROM patients WHERE disease = 'flu'"
 HEAVY = ("duckdb", "pandas", "numpy", "pyarrow", "scipy", "sqlglot", "rich", "matplotlib")
 HEAVY = (*HEAVY, "prompt_toolkit", "cryptography", "asyncio")
@@ -69,7 +69,7 @@ def all_commands() -> Iterator[tuple[str, click.Command]]:
 @pytest.mark.parametrize("words", ["--version", "--help", "query --help", "pubish", "query"])
 def test_nothing_heavy_is_imported_before_it_is_needed(words):
     code = (
-        "import sys\nfrom privsql.fronts.cli import main\n"
+        "import sys\nfrom privsql.fronts.cli.main import main\n"
         f"try: main({words.split()!r})\n"
         f"except SystemExit: print('loaded', [m for m in {HEAVY!r} if m in sys.modules])\n"
     )
@@ -81,7 +81,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(words):
 
 def test_a_command_imports_no_other():
     code = (
-        "import sys\nfrom privsql.fronts.cli import main\n"
+        "import sys\nfrom privsql.fronts.cli.main import main\n"
         "main.commands['query']\n"
         "print(sorted(m[15:] for m in sys.modules if m.startswith('privsql.fronts.cli_')))\n"
     )
@@ -236,13 +236,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(release):
 
 ENDLESS = """
 import sys
-from privsql.fronts import session
+from privsql.session import session
 sql = "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(j) WHERE hash(i, j) % 7 = 3"
 def run(self, *_, **__):
     print("asked", flush=True)
     return self._engine.scan(sql)
 session.Session.run = run
-from privsql.fronts.cli import main
+from privsql.fronts.cli.main import main
 main()
 """
 
@@ -306,7 +306,7 @@ def test_a_bug_has_a_traceback():
 
 
 def test_commands_are_loaded_when_they_are_wanted():
-    lazy = Lazy({"a": "privsql.fronts.cli_key:key", "b": "no.such.module:at_all"})
+    lazy = Lazy({"a": "privsql.fronts.cli.commands.key:key", "b": "no.such.module:at_all"})
     assert list(lazy) == ["a", "b"]
     assert "b" in lazy
     assert lazy["a"].name == "key"

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import privsql
 from privsql.answer.outcome import Outcome, ResultColumn
-from privsql.fronts import cli_formats
-from privsql.fronts.cli import main
+from privsql.fronts.cli import formats as cli_formats
+from privsql.fronts.cli.main import main
 from tests.sql.clinic import publish
 
 

@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 
 import privsql
 from privsql.files import written
-from privsql.fronts import cli_common, cli_output
-from privsql.fronts.cli import main
+from privsql.fronts.cli import common as cli_common
+from privsql.fronts.cli import output as cli_output
+from privsql.fronts.cli.main import main
 from tests.sql.clinic import publish
 
 FLU = "SELECT count(*) AS n FROM patients WHERE disease = 'flu'"
@@ -162,7 +163,7 @@ def test_unreadable_sql(release, here):
 
 def test_no_sql_or_twice_is_a_mistake_of_the_command(release, here, monkeypatch):
     fails(run("query", release, "SELECT 1", "-f", "q.sql"), 2, "SQL and --file are both given")
-    monkeypatch.setattr("privsql.fronts.cli_sql.is_terminal", lambda stream: True)
+    monkeypatch.setattr("privsql.fronts.cli.statements.is_terminal", lambda stream: True)
     fails(run("query", release), 2, "There is no SQL: give SQL as an argument, in a file")
 
 

@@ -27,12 +27,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import privsql
 from privsql.errors import OperationalError
-from privsql.fronts.cli import main
-from privsql.fronts.cli_running import state_folder
+from privsql.fronts.cli.main import main
+from privsql.fronts.cli.process import state_folder
 from privsql.policy.journal import read
 from tests.sql.clinic import publish
 
-CLI = [sys.executable, "-m", "privsql.fronts.cli"]
+CLI = [sys.executable, "-m", "privsql.fronts.cli.main"]
 SMALL = ["--memory", "400MB", "--threads", "1", "--workers", "2", "--look-every", "0"]
 WHOLE = "SELECT count(*) FROM patients WHERE disease = 'flu'"
 REST = f"{WHOLE} AND NOT (job = 'eng' AND gender = 'F' AND favourite = 'flu')"

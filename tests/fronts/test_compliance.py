@@ -24,7 +24,7 @@ from typing import Any
 import dbapi20
 
 import privsql
-from privsql.fronts.dbapi import Connection
+from privsql.fronts.dbapi.connection import Connection
 
 from .fake import FakeSession
 
@@ -58,7 +58,7 @@ class ScratchSession(FakeSession):
     def run(self, sql: str, parameters: Any = None, **options: object) -> Any:
         if not sql.lstrip().lower().startswith("select"):
             return super().run(sql, parameters, **options)
-        from privsql.fronts.session import Session
+        from privsql.session.session import Session
 
         names = [name for (name,) in self.con.execute("SHOW TABLES").fetchall()]
         tables = {name: self.con.sql(f"FROM {name}").to_arrow_table() for name in names}

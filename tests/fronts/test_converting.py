@@ -16,17 +16,18 @@ import pytest
 from click.testing import CliRunner
 
 from privsql.errors import Error, IntegrityError, InternalError, NotSupportedError, OperationalError
-from privsql.fronts import converting
-from privsql.fronts.cli import main
-from privsql.fronts.converting import convert, upgraded_release
-from privsql.fronts.gate import Served
-from privsql.fronts.pgwire import users
-from privsql.fronts.session import Session
+from privsql.fronts.cli import conversion as converting
+from privsql.fronts.cli.conversion import convert, upgraded_release
+from privsql.fronts.cli.main import main
+from privsql.fronts.pgwire.auth import users
 from privsql.policy import history
-from privsql.publish import keys, ledger
-from privsql.publish.appending import append
+from privsql.publish.append.append import append
+from privsql.publish.keys import key as keys
+from privsql.publish.keys import ledger
 from privsql.release import manifest
 from privsql.release.store import open_release, store_manifest, stored_manifest
+from privsql.session.gate import Served
+from privsql.session.session import Session
 from tests.fixtures.asking import LATER, answered, same
 from tests.fixtures.test_fixtures import HERE, recorded, unpacked, upgraded
 

@@ -11,7 +11,7 @@ import pytest
 import privsql
 from privsql.answer.kinds import describe
 from privsql.answer.outcome import ResultColumn
-from privsql.fronts.dbapi import Connection
+from privsql.fronts.dbapi.connection import Connection
 
 from .fake import FakeSession
 
@@ -276,7 +276,7 @@ def test_connect_opens_a_session_with_its_settings(monkeypatch, session):
         made.append((arguments, options))
         return session
 
-    module = ModuleType("privsql.fronts.session")
+    module = ModuleType("privsql.session.session")
     module.Session = opened
     monkeypatch.setitem(sys.modules, module.__name__, module)
     con = privsql.connect("clinic.duckdb", tables={"t": 1}, confidence_level=0.9)

@@ -25,18 +25,18 @@ from rich.console import Console
 
 import privsql
 from privsql.audit.job import audit
-from privsql.fronts.cli import main
+from privsql.fronts.cli.main import main
 from privsql.fronts.demo import questions as q
 from privsql.fronts.demo.folder import MARK
 from privsql.fronts.demo.recipe import DISEASES, SMOKER, clinic
 from privsql.fronts.demo.screen import Screen, wrapped
 from privsql.fronts.demo.story import tell
 from privsql.fronts.demo.worth import posterior
-from privsql.fronts.shell.showing import Display, problem
+from privsql.fronts.shell.display import Display, problem
 from tests import demos
 from tests.demos import Told
 
-CLI = [sys.executable, "-m", "privsql.fronts.cli"]
+CLI = [sys.executable, "-m", "privsql.fronts.cli.main"]
 GOLDEN = Path(__file__).with_name("demo.txt")
 FILES = {q.SOURCE, q.SPEC, q.RELEASE, q.PICTURE, q.README}
 # The commands that the demo suggests are found beside the interpreter that runs it.

@@ -30,9 +30,9 @@ from click.testing import CliRunner
 import privsql
 from privsql.answer.columns import arrays, columns
 from privsql.answer.values import rows
-from privsql.fronts.cli import main
-from privsql.fronts.gate import Served
-from privsql.fronts.session import Session
+from privsql.fronts.cli.main import main
+from privsql.session.gate import Served
+from privsql.session.session import Session
 
 RAW = """
     SELECT CASE WHEN i % 40 = 0 THEN 'spy'
@@ -115,7 +115,7 @@ class Question:
     error: str | None = None  # its code
 
 
-COMMAND = [sys.executable, "-c", "from privsql.fronts.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from privsql.fronts.cli.main import main; main()"]
 # Asked in a process of their own, which takes a second each: an answer, notices, an error.
 APART = ("an estimate with its error", "refused cells", "one personal group")
 
@@ -617,7 +617,7 @@ def _alike(value: Any, other: Any, loose: bool) -> bool:
 
 def _type(code: Any) -> str:
     """PostgreSQL's name of a type, by its number or by DuckDB's name."""
-    from privsql.fronts.pgwire.types import kind_of, kind_of_oid
+    from privsql.fronts.pgwire.protocol.types import kind_of, kind_of_oid
 
     found = kind_of_oid(code) if isinstance(code, int) else kind_of(code)
     assert found is not None

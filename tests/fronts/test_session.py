@@ -18,7 +18,7 @@ from privsql.errors import (
     ProgrammingError,
     TooLargeError,
 )
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.sql.clinic import publish, raw
 
 FLU = "SELECT COUNT(*) AS n FROM patients WHERE disease = 'flu'"

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import privsql
-from privsql.fronts.session import Session
 from privsql.learn import DecisionTreeClassifier, NaiveBayes
 from privsql.learn.features import Condition, Feature
+from privsql.session.session import Session
 from tests.learn.made import DOMAINS, people, release
 
 BOTH = [DecisionTreeClassifier, NaiveBayes]

@@ -162,7 +162,7 @@ def record(folder: Path) -> None:
 @contextlib.contextmanager
 def _sessions(folder: Path) -> Iterator[Any]:
     """One session for each release and form."""
-    from privsql.fronts.session import Session
+    from privsql.session.session import Session
     from tests.oracle.tables import dimensions
 
     made: dict[tuple[str, str | None], Any] = {}

@@ -18,7 +18,7 @@ CHANNELS = ("cells", "mechanisms", "matrices", "channel", "logic", "intervals")
 # fix belongs here.
 NAMED: tuple[tuple[str, str, str], ...] = (
     # A condition inside a value was ignored from 200,000 rows on.
-    ("privsql.sql.weighing", "for factor in part.factors:", "for factor in ():"),
+    ("privsql.sql.scan.moments.weights", "for factor in part.factors:", "for factor in ():"),
 )
 
 KERNELS = tuple(

@@ -95,7 +95,9 @@ def test_mutants_are_drawn_by_their_seed_over_all_modules() -> None:
     empty = {module for module, path in found.items() if not places(path)}
     assert {each.module for each in one} == set(found) - empty
     assert len(one) >= 110
-    few = {module: found[module] for module in ("privsql.sql.spreads", "udfs.variance")}
+    few = {
+        module: found[module] for module in ("privsql.sql.reconstruct.covariance", "udfs.variance")
+    }
     assert [each.name for each in sampled(few, 9, 1)] == [each.name for each in sampled(few, 9, 1)]
     assert sampled(few, 9, 1) != sampled(few, 9, 2)
     assert all((ROOT / file).exists() for module in found for file in files_of(module))

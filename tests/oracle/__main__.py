@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="print every failure, not the shrunk")
     given = parser.parse_args()
     if given.stand_in is None and session_class() is None:
-        print("privsql.fronts.session does not exist yet; try --stand-in ''", file=sys.stderr)
+        print("privsql.session.session does not exist yet; try --stand-in ''", file=sys.stderr)
         return 2
     if given.relations:
         return related(given)

@@ -1,4 +1,4 @@
-"""Every query by every scan form that can answer it (``privsql.sql.forms``).
+"""Every query by every scan form that can answer it (``privsql.sql.scan.forms``).
 
 At retention 1 each form gives DuckDB's answer on the raw table, or on the published rows and their
 weights where those are a sample.  Below it all forms say the same of one release: estimates,
@@ -21,8 +21,8 @@ from typing import Any
 
 from privsql.answer.outcome import Outcome
 from privsql.errors import Error, NotSupportedError
-from privsql.fronts.session import Session
-from privsql.sql.forms import CONJUNCTIONS, COUNTS, FORMS, STATES, WEIGHTS
+from privsql.session.session import Session
+from privsql.sql.scan.forms import CONJUNCTIONS, COUNTS, FORMS, STATES, WEIGHTS
 from tests.oracle.running import LIMITS
 from tests.oracle.sessions import read
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import privsql
-from privsql.publish import decoy
+from privsql.publish.perturb import decoy
 from tests.oracle.tables import COLUMNS, DOMAINS, TABLE, World, dimensions, raw_connection, raw_rows
 
 RETENTION = 0.5

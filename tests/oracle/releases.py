@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 import privsql
 from privsql.channels import Channel, Domain, Replace, Uniform
-from privsql.publish import decoy, swap
+from privsql.publish.perturb import decoy, swap
 from privsql.release.manifest import Manifest
 from privsql.release.store import open_release
 

@@ -38,9 +38,9 @@ def on_raw(raw: duckdb.DuckDBPyConnection, case: Case) -> Answer:
 def session_class() -> Any:
     """The query layer's session, or None while it does not exist."""
     try:
-        return importlib.import_module("privsql.fronts.session").Session
+        return importlib.import_module("privsql.session.session").Session
     except (ModuleNotFoundError, AttributeError) as missing:
-        if isinstance(missing, ModuleNotFoundError) and missing.name != "privsql.fronts.session":
+        if isinstance(missing, ModuleNotFoundError) and missing.name != "privsql.session.session":
             raise
         return None
 

@@ -14,11 +14,11 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from privsql.fronts.session import Session
-from privsql.sql.factored import Part
-from privsql.sql.forms import FORMS
-from privsql.sql.tree import every
-from privsql.sql.weighing import MomentScan
+from privsql.session.session import Session
+from privsql.sql.nodes import every
+from privsql.sql.scan.forms import FORMS
+from privsql.sql.scan.moments.factors import Part
+from privsql.sql.scan.moments.weights import MomentScan
 from tests.oracle.compare import difference
 from tests.oracle.forms import (
     Tally,

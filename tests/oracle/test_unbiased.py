@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privsql.fronts.session import Session
 from privsql.release.store import open_release
+from privsql.session.session import Session
 from tests.oracle.asking import Asks, ByHand, LayerAsks, gathered
 from tests.oracle.families import (
     BY_DISEASE,

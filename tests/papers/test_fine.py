@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from examples.papers.fine_utility import record_utility
-from privsql.audit.criteria import value_gammas
+from privsql.audit.criteria.amplification import value_gammas
 from privsql.channels import Matrix, Uniform
 from privsql.errors import ChannelError
 

@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privsql.audit.criteria import identity_limit, reconstructible_rows, s_limit, s_limit_many
+from privsql.audit.criteria.amplification import (
+    identity_limit,
+    reconstructible_rows,
+    s_limit,
+    s_limit_many,
+)
 from privsql.channels import Grid, Interval, Replace, Uniform
 from udfs.invert import invert
 from udfs.iterate import expectation_maximisation

@@ -20,7 +20,7 @@ import pytest
 from scipy.stats import chi2, chi2_contingency
 
 from examples.papers.formulas import chernoff_tails, laplace_ratio
-from privsql.audit.trials import group_cap
+from privsql.audit.criteria.trials import group_cap
 from privsql.channels import Uniform
 from tests.publish.merging import merge_column
 

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 import privsql
 from privsql.answer.outcome import Personal
-from privsql.fronts.gate import Served
-from privsql.fronts.session import Session
 from privsql.policy.history import History
+from privsql.session.gate import Served
+from privsql.session.session import Session
 from tests.publish.test_adult import publish
 
 PUBLIC = ("education", "occupation", "race", "sex")

@@ -36,8 +36,8 @@ import pyarrow as pa
 
 from privsql.answer.outcome import Outcome, Personal
 from privsql.errors import Notice
-from privsql.fronts.dbapi import Connection
-from privsql.fronts.session import Session
+from privsql.fronts.dbapi.connection import Connection
+from privsql.session.session import Session
 
 FOLDER = Path(__file__).parents[1] / "attacks"
 FIELDS = ("on", "as", "user", "ask", "with", "expect")

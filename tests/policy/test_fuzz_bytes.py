@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from privsql.errors import Error, InternalError
-from privsql.fronts.dbapi import Connection
-from privsql.fronts.session import Session
+from privsql.fronts.dbapi.connection import Connection
 from privsql.policy.limits import Limits
+from privsql.session.session import Session
 from tests.sizes import sized
 from tests.sql.clinic import publish
 from tests.sql.constructs import CONSTRUCTS

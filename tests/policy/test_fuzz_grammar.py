@@ -29,11 +29,11 @@ import pytest
 
 import privsql
 from privsql.errors import Error
-from privsql.fronts.gate import Served
-from privsql.fronts.session import Session
 from privsql.policy.history import History
 from privsql.policy.limits import Limits
 from privsql.policy.personal import PersonalGroup
+from privsql.session.gate import Served
+from privsql.session.session import Session
 from tests.oracle.generator import generate
 from tests.oracle.tables import COLUMNS, dimensions, raw_rows, spec
 from tests.sizes import sized

@@ -12,8 +12,8 @@ from privsql.answer.outcome import Outcome
 from privsql.engines import CanceledError, TimedOutError
 from privsql.engines.calls import GRACE
 from privsql.errors import Error, ProgrammingError, TooLargeError
-from privsql.fronts.session import SHORT, Session
 from privsql.policy.limits import Limits
+from privsql.session.session import SHORT, Session
 from tests.policy.hostile import Q, deep, long, stubborn
 from tests.sizes import sized
 from tests.sql.clinic import publish

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from privsql.fronts.session import Session
 from privsql.policy.personal import PersonalGroup
+from privsql.session.session import Session
 from tests.sql.clinic import publish
 
 ONE = "job = 'eng' AND gender = 'F' AND favourite = 'flu'"

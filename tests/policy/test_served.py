@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from privsql.errors import Error
-from privsql.fronts.gate import Served
-from privsql.fronts.session import Session
 from privsql.policy.history import History
 from privsql.policy.journal import Journal, JournalError, read
 from privsql.policy.personal import PersonalGroup, TooClose
+from privsql.session.gate import Served
+from privsql.session.session import Session
 from tests.sql.clinic import publish
 
 GROUP = "job = 'eng' AND gender = 'F' AND favourite = 'flu'"

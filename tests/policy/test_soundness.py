@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 
 import privsql
 from privsql.errors import Error
-from privsql.fronts.gate import Served
-from privsql.fronts.session import Session
 from privsql.policy.history import History
 from privsql.policy.personal import PersonalGroup
+from privsql.session.gate import Served
+from privsql.session.session import Session
 from tests.sizes import sized
 
 Floats = NDArray[np.float64]

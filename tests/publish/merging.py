@@ -1,11 +1,11 @@
-"""Merging of one public column alone, as ``privsql.publish.groups.merge`` does for each."""
+"""Merging of one public column alone, as ``privsql.publish.groups.merging.merge`` does for each."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from privsql.publish.chisquare import links_of
-from privsql.publish.groups import Labels, components
+from privsql.publish.groups.chisquare import links_of
+from privsql.publish.groups.merging import Labels, components
 
 
 def merge_column(tables: Any, **options: Any) -> Labels:

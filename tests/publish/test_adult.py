@@ -9,10 +9,10 @@ import pytest
 
 import privsql
 from privsql.channels import Categorical, Uniform
-from privsql.publish.keys import new_key
-from privsql.publish.randomness import Keyed, SystemSource
-from privsql.publish.retention import perturb
-from privsql.publish.units import row_units
+from privsql.publish.groups.units import row_units
+from privsql.publish.keys.key import new_key
+from privsql.publish.keys.randomness import Keyed, SystemSource
+from privsql.publish.perturb.retention import perturb
 from tests import census
 
 SPEC = """

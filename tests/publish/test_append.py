@@ -20,12 +20,12 @@ import pytest
 
 import privsql
 from privsql.errors import DataError, IntegrityError, NotSupportedError, OperationalError
-from privsql.publish import appending
-from privsql.publish.appending import append
+from privsql.publish.append import append as appending
+from privsql.publish.append.append import append
+from privsql.publish.append.local import perturb_file
 from privsql.publish.database import MEMORY
-from privsql.publish.keys import new_key
-from privsql.publish.local import perturb_file
-from privsql.publish.randomness import Seeded
+from privsql.publish.keys.key import new_key
+from privsql.publish.keys.randomness import Seeded
 from privsql.publish.staging import staging
 from privsql.release.names import GROUP, MULTIPLICITY
 from privsql.release.spec import parse_spec
@@ -141,7 +141,7 @@ def test_the_number_of_a_batch_cannot_be_changed_by_accident(release, ending):
 APPENDING = """
 import sys
 from privsql.errors import OperationalError
-from privsql.publish import appending
+from privsql.publish.append import append as appending
 
 opened = appending.open_release
 
@@ -247,7 +247,7 @@ def test_known_values_keep_their_label_and_new_ones_get_their_own(
 ):
     # The other column brings both zeros into different tuples.
     if ending == "csv":  # each row carries the number of its group
-        monkeypatch.setattr("privsql.publish.grouping.SMALL", 0)
+        monkeypatch.setattr("privsql.publish.groups.numbering.SMALL", 0)
     other = ["p", "q", "p", "q"]
     release = publish(tmp_path, {"x": old, "y": other}, more='[groups]\nmerge = "none"\n')
     labels = 'SELECT value::VARCHAR, label FROM privsql."values of x"'
@@ -455,7 +455,7 @@ def test_a_moment_is_no_time_of_day_somewhere(tmp_path):
 
 def test_rows_are_counted_through_all_of_a_batch(tmp_path, monkeypatch):
     release = publish(tmp_path, {"x": [1]})
-    monkeypatch.setattr("privsql.publish.local.CHUNK", 100)
+    monkeypatch.setattr("privsql.publish.append.local.CHUNK", 100)
     lines = ["x,ill", *["1,a"] * 950, *["1.5,a"] * 1]
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
     batch = tmp_path / "batch.parquet"
@@ -502,7 +502,7 @@ WHOLE = {
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_a_release_of_a_whole_table_takes_no_rows(tmp_path, monkeypatch, case):
-    monkeypatch.setattr("privsql.publish.decoy.SIMULATED_ROWS", 1 << 14)
+    monkeypatch.setattr("privsql.publish.perturb.decoy.SIMULATED_ROWS", 1 << 14)
     values = ["a", "b", "c", "d", "e"] * 40
     table = pa.table({"x": ["u", "v"] * 100, "ill": values})
     pq.write_table(table, tmp_path / "raw.parquet")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from privsql.channels import Grid, Uniform
-from privsql.publish.randomness import Seeded
-from privsql.publish.retention import perturb
-from privsql.publish.units import row_units
+from privsql.publish.groups.units import row_units
+from privsql.publish.keys.randomness import Seeded
+from privsql.publish.perturb.retention import perturb
 
 
 def publish(domain: Grid, values: np.ndarray, retention: float, seed: int = 1) -> np.ndarray:

@@ -353,7 +353,7 @@ def test_a_part_of_the_source_is_never_overwritten(place):
 
 @pytest.mark.parametrize("name", ["spec.toml", "p.key"])
 def test_neither_the_spec_nor_the_key_is_overwritten(place, name):
-    from privsql.publish.keys import new_key
+    from privsql.publish.keys.key import new_key
 
     new_key(place / "p.key")
     spec = SPEC.replace('unit = "patient_id"', 'unit = "patient_id"\nkey = "p.key"')

@@ -56,7 +56,8 @@ PUBLISHING = """
 job.publish("raw.parquet", out, spec="spec.toml", seed=8, force=True, progress=progress)
 """
 COMMAND = """
-from privsql.fronts import cli, cli_common
+from privsql.fronts.cli import main as cli
+from privsql.fronts.cli import common as cli_common
 if progress is not None:
     cli_common.Shown._more = progress
 cli.main(["publish", "spec.toml", "--source", "raw.parquet", "-o", out, "--seed", "8", "--force"])
@@ -136,7 +137,7 @@ def test_leftovers_of_a_name_with_magic_in_it_are_swept_and_no_others(place):
 
 
 def test_killed_half_way_the_ledger_never_knows_less_than_the_public(place):
-    from privsql.publish.keys import new_key
+    from privsql.publish.keys.key import new_key
 
     new_key(place / "p.key")
     keyed = SPEC.replace('unit = "patient_id"', 'unit = "patient_id"\nkey = "p.key"')
@@ -222,7 +223,7 @@ def test_of_two_publishers_at_once_the_second_is_told(place):
     try:
         second = subprocess.run(
             [
-                *(sys.executable, "-m", "privsql.fronts.cli", "publish", "spec.toml"),
+                *(sys.executable, "-m", "privsql.fronts.cli.main", "publish", "spec.toml"),
                 *("--source", "raw.parquet", "-o", "out.duckdb", "--seed", "9"),
             ],
             cwd=place,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privsql.errors import ChannelError, TooLargeError
-from privsql.publish import decoy
+from privsql.publish.perturb import decoy
 from tests.channels.decoys import proportional
 from tests.strategies import seeds
 

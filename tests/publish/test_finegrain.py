@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from examples.papers.fine_utility import aggregate_utility, record_utility
 from privsql.channels import FineGrain
 from privsql.errors import ChannelError
-from privsql.publish.finegrain import (
+from privsql.publish.perturb.finegrain import (
     NO_CONCERN,
     gammas,
     optimal_retentions,

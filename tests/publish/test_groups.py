@@ -11,8 +11,8 @@ from scipy.stats import chi2, chi2_contingency
 
 from privsql.channels import Uniform
 from privsql.errors import DataError, TooLargeError
-from privsql.publish.chisquare import VALUES_LIMIT, linked, links_of
-from privsql.publish.groups import Merging, merge, personal_groups
+from privsql.publish.groups.chisquare import VALUES_LIMIT, linked, links_of
+from privsql.publish.groups.merging import Merging, merge, personal_groups
 from tests import census
 from tests.publish.merging import merge_column
 
@@ -62,7 +62,7 @@ def test_linked_is_the_rule_pair_by_pair(table, **options):
 def test_blocks_do_not_change_links(monkeypatch):
     table = np.random.default_rng(1).poisson(20, size=(37, 4))
     whole = linked(table, minimum=75)
-    monkeypatch.setattr("privsql.publish.chisquare.BLOCK", 50)
+    monkeypatch.setattr("privsql.publish.groups.chisquare.BLOCK", 50)
     np.testing.assert_array_equal(linked(table, minimum=75), whole)
     np.testing.assert_array_equal(whole, whole.T)
     assert not whole[table.sum(axis=1) < 75].sum(axis=1).max() > 1
@@ -71,8 +71,8 @@ def test_blocks_do_not_change_links(monkeypatch):
 @pytest.mark.parametrize("options", [{}, {"pool": False}, {"df": "m", "minimum": 30}])
 def test_many_values_and_bins_are_the_rule_pair_by_pair(monkeypatch, options):
     """Rare and frequent values, sparse and full bins, over several blocks of both."""
-    monkeypatch.setattr("privsql.publish.chisquare.BLOCK", 64)
-    monkeypatch.setattr("privsql.publish.chisquare.WIDTH", 7)
+    monkeypatch.setattr("privsql.publish.groups.chisquare.BLOCK", 64)
+    monkeypatch.setattr("privsql.publish.groups.chisquare.WIDTH", 7)
     rng = np.random.default_rng(8)
     sizes = rng.permutation(np.geomspace(0.05, 60, 30))[:, None]
     table = rng.poisson(sizes * rng.dirichlet(np.ones(25), size=3)[rng.integers(3, size=30)] * 25)
@@ -89,7 +89,7 @@ def test_a_column_of_too_many_values_is_left_as_it_is(monkeypatch):
     columns = {"job": [table], "sex": [[[90, 10], [10, 90]]]}
     assert merge(columns, tuples, rows).sizes == (3, 2)
     # Six pairs of two bins each.
-    monkeypatch.setattr("privsql.publish.chisquare.WORK_LIMIT", 11)
+    monkeypatch.setattr("privsql.publish.groups.chisquare.WORK_LIMIT", 11)
     merging = merge(columns, tuples, rows)
     assert merging.sizes == (4, 2)
     assert [warning.split(":")[0] for warning in merging.warnings] == [

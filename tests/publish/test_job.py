@@ -17,8 +17,8 @@ import pytest
 import privsql
 from privsql.channels import Uniform
 from privsql.errors import DataError, Error, IntegrityError, OperationalError
-from privsql.publish.keys import new_key
-from privsql.publish.ledger import LedgerError
+from privsql.publish.keys.key import new_key
+from privsql.publish.keys.ledger import LedgerError
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT
 from privsql.release.reading import SpecError
 
@@ -170,7 +170,7 @@ def test_equal_rows_are_stored_once_when_that_pays(place):
 @pytest.mark.parametrize("measured", [False, True])
 def test_groups_and_tuples_agree_with_the_rows(place, monkeypatch, limit, measured):
     """Rows carry their group's number where tuples are many, or there are public measures."""
-    monkeypatch.setattr("privsql.publish.grouping.SMALL", limit)
+    monkeypatch.setattr("privsql.publish.groups.numbering.SMALL", limit)
     without = SPEC.replace('role = "public"\ngrouping = false', 'role = "drop"')
     assert without != SPEC
     manifest = publish(place, SPEC if measured else without).manifest
@@ -538,7 +538,7 @@ def test_the_manifest_is_plain_json_and_reads_back(place):
 
 def run(*arguments: str, place: Path):
     return subprocess.run(
-        [sys.executable, "-m", "privsql.fronts.cli", *arguments],
+        [sys.executable, "-m", "privsql.fronts.cli.main", *arguments],
         capture_output=True,
         text=True,
         cwd=place,
@@ -588,7 +588,8 @@ def test_perturb_and_append_from_the_command_line(tmp_path):
 # DuckDB takes ``python -c`` for a prompt, and draws a bar where a query takes long.
 LOUD = """
 import privsql.publish.job as job
-from privsql.publish import appending, database
+from privsql.publish import database
+from privsql.publish.append import append as appending
 from privsql.publish.source import open_source
 
 loud = "SELECT current_setting('enable_progress_bar')"

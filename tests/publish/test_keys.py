@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from privsql.errors import IntegrityError, OperationalError, ProgrammingError
-from privsql.publish.keys import KeyFileError, key_name, new_key, read_key
-from privsql.publish.ledger import PERTURB, Accounting, Ledger, LedgerError, Loss, Publication
-from privsql.publish.units import row_units
+from privsql.publish.groups.units import row_units
+from privsql.publish.keys.key import KeyFileError, key_name, new_key, read_key
+from privsql.publish.keys.ledger import PERTURB, Accounting, Ledger, LedgerError, Loss, Publication
 
 ROOT = Path(__file__).resolve().parents[2]
 AGE = Loss("uniform", "digest-of-age", 1.5)
@@ -394,7 +394,7 @@ def test_errors_inside_of_the_lock_pass_through_and_free_it(ledger):
 
 APPEND = """
 import sys
-from privsql.publish.ledger import Ledger, Loss
+from privsql.publish.keys.ledger import Ledger, Loss
 
 path, who = sys.argv[1:]
 ledger, age = Ledger(path, "key" + who), {"age": Loss("uniform", "d", 1.5)}

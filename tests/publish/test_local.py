@@ -19,14 +19,14 @@ import pytest
 import privsql
 from privsql.channels import Uniform
 from privsql.errors import DataError, Error, NotSupportedError, OperationalError
-from privsql.fronts.cli import main
-from privsql.publish import local as local_module
-from privsql.publish.appending import append
-from privsql.publish.batches import write_csv
-from privsql.publish.keys import new_key, read_key
-from privsql.publish.ledger import LedgerError, Publication
-from privsql.publish.local import perturb, perturb_file
-from privsql.publish.randomness import Seeded
+from privsql.fronts.cli.main import main
+from privsql.publish.append import local as local_module
+from privsql.publish.append.append import append
+from privsql.publish.append.batches import write_csv
+from privsql.publish.append.local import perturb, perturb_file
+from privsql.publish.keys.key import new_key, read_key
+from privsql.publish.keys.ledger import LedgerError, Publication
+from privsql.publish.keys.randomness import Seeded
 from privsql.release.names import GROUP, MULTIPLICITY
 from privsql.release.spec import parse_spec
 
@@ -310,7 +310,7 @@ def test_rewriting_a_batch_without_changing_it_is_no_change(release):
 
 
 def test_many_chunks_are_one_batch(release, tmp_path, monkeypatch):
-    monkeypatch.setattr("privsql.publish.local.CHUNK", 100)
+    monkeypatch.setattr("privsql.publish.append.local.CHUNK", 100)
     (tmp_path / "rows.csv").write_text(rows(950, start=10_000))
     made = tmp_path / "batch.parquet"
     perturb_file(parse_spec(SPEC), tmp_path / "rows.csv", made, Seeded(1))
@@ -429,7 +429,7 @@ KEYED = SPEC.replace('unit = "id"', 'unit = "id"\nkey = "p.key"')
 
 @pytest.fixture
 def client(tmp_path, monkeypatch):
-    monkeypatch.setattr("privsql.publish.local.CHUNK", 100)  # 300 rows are a stream
+    monkeypatch.setattr("privsql.publish.append.local.CHUNK", 100)  # 300 rows are a stream
     new_key(tmp_path / "p.key")
     (tmp_path / "spec.toml").write_text(KEYED)
     (tmp_path / "rows.csv").write_text(rows(300))
@@ -586,7 +586,7 @@ def test_without_a_key_it_is_a_one_off_and_says_so(client):
 
 def test_clients_at_once_are_all_entered(client):
     environment = os.environ | {"PYTHONPATH": str(Path(privsql.__file__).parents[1])}
-    command = [sys.executable, "-m", "privsql.fronts.cli", "perturb", "spec.toml"]
+    command = [sys.executable, "-m", "privsql.fronts.cli.main", "perturb", "spec.toml"]
     running = []
     for i in range(4):
         (client / f"rows{i}.csv").write_text(rows(50, start=1000 * i))
@@ -634,7 +634,7 @@ def test_interrupted_it_does_not_take_back_what_has_left(client, monkeypatch, ca
 
 def test_the_command_refuses_and_accepts(client):
     def run(*more: str):
-        command = [sys.executable, "-m", "privsql.fronts.cli", "perturb", "spec.toml"]
+        command = [sys.executable, "-m", "privsql.fronts.cli.main", "perturb", "spec.toml"]
         return subprocess.run(
             [*command, "-i", "rows.csv", *more], cwd=client, capture_output=True, text=True
         )

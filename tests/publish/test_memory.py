@@ -11,8 +11,8 @@ import pytest
 
 import privsql
 from privsql.channels import Uniform
-from privsql.publish.keys import new_key, read_key
-from privsql.publish.ledger import LedgerError
+from privsql.publish.keys.key import new_key, read_key
+from privsql.publish.keys.ledger import LedgerError
 
 SPEC = """
 [release]

@@ -162,7 +162,7 @@ OTHERS = [case for case in CASES if case[0] != "text"][1::2]
     [pytest.param(*case, marks=pytest.mark.soak) if case in OTHERS else case for case in CASES],
 )
 def test_mechanisms_follow_their_channels(tmp_path, monkeypatch, kind, mechanism, nulls):
-    monkeypatch.setattr("privsql.publish.decoy.SIMULATED_ROWS", 1 << 18)
+    monkeypatch.setattr("privsql.publish.perturb.decoy.SIMULATED_ROWS", 1 << 18)
     truth = write(tmp_path, kind, nulls=nulls)
     report = go(tmp_path, spec_of(PUBLIC, sensitive(kind, mechanism, nullable=nulls)))
     (column,) = report.manifest.sensitive
@@ -386,7 +386,7 @@ def test_without_a_public_column_groups_are_cut_down_all_the_same(tmp_path):
 @pytest.mark.parametrize("more", ["", "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"])
 @pytest.mark.parametrize("limit", [0, 10**6])
 def test_public_columns_with_nulls(tmp_path, monkeypatch, limit, more):
-    monkeypatch.setattr("privsql.publish.grouping.SMALL", limit)
+    monkeypatch.setattr("privsql.publish.groups.numbering.SMALL", limit)
     rng = np.random.default_rng(9)
     given = {
         "p": [None if v == 2 else "xy"[v] for v in rng.integers(3, size=ROWS)],

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from privsql.errors import DataError, InterfaceError
-from privsql.publish.randomness import (
+from privsql.publish.groups.units import row_units, unit_words
+from privsql.publish.keys.randomness import (
     CHUNK,
     Blocks,
     Keyed,
@@ -22,7 +23,6 @@ from privsql.publish.randomness import (
     subkey,
     uniform,
 )
-from privsql.publish.units import row_units, unit_words
 
 N = 200_000
 KEY = bytes(range(32))

@@ -9,9 +9,9 @@ from scipy import stats
 
 from privsql.channels import Categorical, FineGrain, Matrix, Replace, Uniform
 from privsql.errors import DataError, InterfaceError, NotSupportedError
-from privsql.publish.randomness import CHUNK, Keyed, Randomness, Seeded, SystemSource
-from privsql.publish.retention import Sampler, cumulative, digest, inverse_rows, perturb
-from privsql.publish.units import row_units
+from privsql.publish.groups.units import row_units
+from privsql.publish.keys.randomness import CHUNK, Keyed, Randomness, Seeded, SystemSource
+from privsql.publish.perturb.retention import Sampler, cumulative, digest, inverse_rows, perturb
 from tests.channels.decoys import proportional
 
 N = 200_000

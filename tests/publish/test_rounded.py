@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 import privsql
 from privsql.channels import Grid
-from privsql.fronts.cli import main
+from privsql.fronts.cli.main import main
 from privsql.publish import source as sources
-from privsql.publish.appending import append
-from privsql.publish.local import perturb
+from privsql.publish.append.append import append
+from privsql.publish.append.local import perturb
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounded, Rounding
 from tests.sql import coarse

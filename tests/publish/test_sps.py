@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsql.audit.trials import group_cap
+from privsql.audit.criteria.trials import group_cap
 from privsql.channels import FineGrain, Matrix, Replace, Uniform
 from privsql.channels.caps import cap_of, chances
 from privsql.errors import ChannelError, DataError
-from privsql.publish import sps
-from privsql.publish.cutting import cut_down
+from privsql.publish.groups import group_caps as sps
+from privsql.publish.groups.sampling import cut_down
+from privsql.publish.perturb.rows import ORDER, POSITION
+from privsql.publish.prepare import Column
 from privsql.publish.report import Notes
-from privsql.publish.resolve import Column
-from privsql.publish.rows import ORDER, POSITION
 from privsql.release.names import GROUP
 from privsql.release.spec import parse_spec
 from tests.strategies import seeds

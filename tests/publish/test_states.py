@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from privsql.channels import Uniform
-from privsql.publish.randomness import CHUNK, Keyed
-from privsql.publish.retention import Sampler
-from privsql.publish.states import Witness, label
-from privsql.publish.units import row_units
+from privsql.publish.groups.units import row_units
+from privsql.publish.keys.fingerprint import Witness, label
+from privsql.publish.keys.randomness import CHUNK, Keyed
+from privsql.publish.perturb.retention import Sampler
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 RULES = Sampler(Uniform(0.5, 10))

@@ -7,7 +7,7 @@ from scipy import stats
 
 from privsql.channels import Replace
 from privsql.errors import ChannelError, DomainError
-from privsql.publish import swap
+from privsql.publish.perturb import swap
 from tests.strategies import seeds
 
 SHARES = np.array([0.5, 0.3, 0.15, 0.05])

@@ -15,8 +15,8 @@ from scipy.stats import chisquare
 
 import privsql
 from privsql.errors import DataError
-from privsql.publish.kinds import HUGEINT, plain, restored, stored
 from privsql.publish.source import open_source
+from privsql.publish.types import HUGEINT, plain, restored, stored
 
 SENSITIVE = """
 [columns.illness]
@@ -296,7 +296,7 @@ PEOPLE = 12_000
 def test_perturbed_columns_keep_their_type_and_follow_their_channel(
     tmp_path, monkeypatch, mechanism
 ):
-    monkeypatch.setattr("privsql.publish.decoy.SIMULATED_ROWS", 1 << 18)
+    monkeypatch.setattr("privsql.publish.perturb.decoy.SIMULATED_ROWS", 1 << 18)
     rng = np.random.default_rng(5)
     codes, spec = {}, '[release]\ntable = "t"\n[columns.id]\nrole = "public"\ngrouping = false\n'
     with duckdb.connect(str(tmp_path / "raw.duckdb")) as con:

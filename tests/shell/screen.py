@@ -145,4 +145,4 @@ class Terminal:
 
 def privsql(*arguments: str | Path) -> list[str | Path]:
     """The command as a user runs it."""
-    return [sys.executable, "-m", "privsql.fronts.cli", *arguments]
+    return [sys.executable, "-m", "privsql.fronts.cli.main", *arguments]

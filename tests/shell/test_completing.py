@@ -8,11 +8,11 @@ import duckdb
 import pytest
 
 from privsql.channels import Categorical, Grid, Uniform
-from privsql.fronts.session import Session
 from privsql.fronts.shell import vocabulary
 from privsql.fronts.shell.commands import COMMANDS
-from privsql.fronts.shell.completing import MOST, offers
-from privsql.fronts.shell.describing import Told
+from privsql.fronts.shell.completion import MOST, offers
+from privsql.fronts.shell.describe import Told
+from privsql.session.session import Session
 from privsql.sql.catalog import Catalog, Sensitive
 
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from privsql.errors import DataError, InternalError, OperationalError
-from privsql.fronts.shell.running import cancelable
+from privsql.fronts.shell.execution import cancelable
 
 
 def test_what_comes_of_a_call_comes_out():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
-from privsql.fronts.cli import main
+from privsql.fronts.cli.main import main
 from tests.shell.screen import privsql
 
 SCRIPT = """-- a script; with a comment

@@ -39,12 +39,12 @@ from sqlglot import exp
 
 import privsql
 from privsql.errors import Error
-from privsql.fronts.planning import Planned
-from privsql.fronts.session import Session
-from privsql.sql.compile import Compiler
-from privsql.sql.parse import statements
-from privsql.sql.plan import read_parameters
-from privsql.sql.tree import sql
+from privsql.session.planner import Planned
+from privsql.session.session import Session
+from privsql.sql.nodes import sql
+from privsql.sql.outer.compile import Compiler
+from privsql.sql.parse.statement import statements
+from privsql.sql.plan.planner import read_parameters
 from tests.oracle import releases as oracle
 from tests.sql import clinic
 

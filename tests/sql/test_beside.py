@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.fronts.session import Session
-from privsql.sql.forms import FORMS
+from privsql.session.session import Session
+from privsql.sql.scan.forms import FORMS
 from tests.sizes import sized
 
 SPEC = """

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from privsql.channels import Grid
-from privsql.fronts.session import Session
-from privsql.sql.coarse import grid_text, is_coarse
+from privsql.session.session import Session
+from privsql.sql.bind.rounded_values import grid_text, is_coarse
 from tests.sql.coarse import publish, raw
 
 PUBLIC = {"rates": pa.table({"visits": [0, 3, 5], "rate": [1.0, 2.0, 3.0]})}

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import privsql
-from privsql.sql import columns
+from privsql.sql.reconstruct import columns
 
 PACKAGE = Path(privsql.__file__).parent
 
@@ -49,7 +49,7 @@ def test_nobody_else_makes_or_reads_such_names():
 
 
 def test_the_sql_of_a_count_reads_in_words(tmp_path):
-    from privsql.fronts.session import Session
+    from privsql.session.session import Session
     from tests.sql.clinic import publish
 
     session = Session(publish(tmp_path, 0.5))

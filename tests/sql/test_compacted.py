@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.fronts.session import Session
 from privsql.release.store import open_release
+from privsql.session.session import Session
 from tests.oracle.releases import clinic, spec
 
 QUERIES = (

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 from sqlglot import exp, parse_one
 
-from privsql.sql.conjunctions import conjunctions
+from privsql.sql.scan.conjunctions import conjunctions
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])

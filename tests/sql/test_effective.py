@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sqlglot import exp
 
-from privsql.fronts.session import Session
 from privsql.release.store import open_release
-from privsql.sql.effective import Bound
+from privsql.session.session import Session
+from privsql.sql.scan.moments.effective_rows import Bound
 from tests.oracle.releases import releases
 from tests.sql.clinic import publish
 

@@ -16,8 +16,8 @@ from scipy.optimize import minimize
 
 import privsql
 from privsql.errors import Error
-from privsql.fronts.session import Session
 from privsql.release.store import open_release
+from privsql.session.session import Session
 from tests.oracle.releases import releases
 
 Array = NDArray[np.float64]

@@ -14,9 +14,9 @@ import pytest
 import privsql
 from privsql.channels.cells import Cells
 from privsql.errors import Error, TooLargeError
-from privsql.fronts.session import Session
-from privsql.sql.expand import Expanded, expand
-from privsql.sql.parse import statements
+from privsql.session.session import Session
+from privsql.sql.explain.expand import Expanded, expand
+from privsql.sql.parse.statement import statements
 from tests.sql.clinic import publish
 
 # Predicates on one column each, with the values of the domain that they hold for.

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import privsql
-from privsql.fronts.session import Session
-from privsql.sql.compile import Compiler
-from privsql.sql.explain import Explained, explain, row_error
-from privsql.sql.forms import FORMS, WORDS
-from privsql.sql.parse import statements
-from privsql.sql.plan import PlanWriter, read_parameters
+from privsql.session.session import Session
+from privsql.sql.explain.explain import Explained, explain, row_error
+from privsql.sql.outer.compile import Compiler
+from privsql.sql.parse.statement import statements
+from privsql.sql.plan.planner import PlanWriter, read_parameters
+from privsql.sql.scan.forms import FORMS, WORDS
 from tests.sql.clinic import publish
 
 PUBLIC = {"illness": pa.table({"disease": ["flu", "hiv", "none"], "class": ["v", "v", "w"]})}

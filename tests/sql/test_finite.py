@@ -8,9 +8,9 @@ import pytest
 
 from privsql.answer.outcome import Outcome
 from privsql.errors import DataError
-from privsql.fronts.session import Session
-from privsql.sql.compiled import Compiled
-from privsql.sql.showing import Showing
+from privsql.session.session import Session
+from privsql.sql.outer.parts import Compiled
+from privsql.sql.outer.result import Showing
 from tests.oracle.releases import releases
 from tests.sql.clinic import publish
 

@@ -6,7 +6,7 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from privsql.sql.frames import Frame, read_frame
+from privsql.sql.outer.frames import Frame, read_frame
 
 
 def frame(window: str) -> Frame:

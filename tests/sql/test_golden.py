@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privsql.sql.forms import FORMS
+from privsql.sql.scan.forms import FORMS
 from tests.sql import golden
 from tests.sql.golden import CASES, RELEASES, SETTLED, Case, Sessions, cases, said, settled
 

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.fronts.session import Session
-from privsql.sql.inverted import inverted_notices
+from privsql.session.session import Session
+from privsql.sql.reconstruct.inverted import inverted_notices
 from tests.sql.clinic import RAW, SPEC, raw
 
 

@@ -8,8 +8,8 @@ import tracemalloc
 import pytest
 
 from privsql.errors import TooLargeError
-from privsql.fronts.session import Session
-from privsql.sql import states
+from privsql.session.session import Session
+from privsql.sql.plan import states
 from tests.sql.grid import publish
 
 

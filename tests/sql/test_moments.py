@@ -14,8 +14,8 @@ import pytest
 
 import privsql
 from privsql.answer.outcome import Outcome
-from privsql.fronts.session import Session
-from privsql.sql.moments import Moments
+from privsql.session.session import Session
+from privsql.sql.scan.moments.reconstruction import Moments
 from tests.sizes import sized
 from udfs.kron import Kron, retention_factor
 from udfs.variance import effective_rows
@@ -250,7 +250,7 @@ def test_what_they_are_not_for(plain, text):
 def test_few_rows_are_counted_by_states(plain, monkeypatch):
     text = "SELECT COUNT(*) FROM staff WHERE smoker"
     assert ask(plain, text, None)[1] == {"states"}
-    monkeypatch.setattr("privsql.sql.forms.MANY_ROWS", ROWS)
+    monkeypatch.setattr("privsql.sql.scan.forms.MANY_ROWS", ROWS)
     assert ask(plain, text, None)[1] == {"counts"}
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from privsql.errors import Error, NotSupportedError
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.sql.clinic import publish, raw
 
 PUBLIC = {

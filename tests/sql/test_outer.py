@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from privsql.errors import NotSupportedError
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.sql.clinic import publish
 
 INNER = "(SELECT job, COUNT(*) AS n FROM patients WHERE disease = 'flu' GROUP BY job) AS q"

@@ -9,9 +9,9 @@ import pytest
 
 from privsql.engines import databases
 from privsql.errors import Error, NotSupportedError, Place
-from privsql.sql.parse import SyntaxMistake
-from privsql.sql.postgres import read
-from privsql.sql.postgres_command import Command, MixedTables, NotTranslated
+from privsql.sql.parse.statement import SyntaxMistake
+from privsql.sql.postgres.commands import Command, MixedTables, NotTranslated
+from privsql.sql.postgres.read import read
 from tests.wire.derive_expressions import SOURCE, expressions
 
 SALES = {"sales": {"qty": "BIGINT", "amount": "DOUBLE", "region": "VARCHAR"}}

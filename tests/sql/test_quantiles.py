@@ -7,7 +7,7 @@ import datetime
 import pytest
 
 from privsql.errors import Error
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.sql.clinic import publish, raw
 
 

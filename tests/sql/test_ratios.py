@@ -15,7 +15,7 @@ import pytest
 
 import privsql
 from privsql.answer.outcome import Outcome
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.oracle.releases import releases
 from tests.sql import clinic, yearly
 

@@ -10,7 +10,7 @@ import pytest
 
 from privsql.answer.outcome import Outcome
 from privsql.errors import Error
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.sql.clinic import publish
 from tests.sql.constructs import CONSTRUCTS, VERDICTS, Construct, page
 

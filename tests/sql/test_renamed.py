@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.sql.coarse import publish, raw
 
 # A public table whose columns have names of sensitive ones.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.sql.clinic import publish
 
 

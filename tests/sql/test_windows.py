@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from privsql.answer.outcome import Outcome
-from privsql.fronts.session import Session
+from privsql.session.session import Session
 from tests.sql import clinic, yearly
 
 Array = NDArray[np.float64]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from privsql.fronts.pgwire.house import House
-from privsql.fronts.pgwire.login import Security
+from privsql.fronts.pgwire.auth.login import Security
+from privsql.fronts.pgwire.releases import House
 from privsql.fronts.pgwire.server import Allowance, Server
 from privsql.policy.history import History
 from privsql.policy.journal import Journal, read

@@ -14,7 +14,7 @@ from scramp import ScramClient
 from scramp.utils import saslprep
 
 from privsql.errors import DataError, OperationalError
-from privsql.fronts.pgwire.authentication import (
+from privsql.fronts.pgwire.auth.scram import (
     BOUND,
     PLAIN,
     Exchange,
@@ -23,8 +23,8 @@ from privsql.fronts.pgwire.authentication import (
     prepared,
     verifier,
 )
+from privsql.fronts.pgwire.auth.users import Users
 from privsql.fronts.pgwire.errors import PasswordError, ProtocolError
-from privsql.fronts.pgwire.users import Users
 
 
 def exchange(password: str = "secret", *, real: bool = True, binding: bytes | None = None):

@@ -9,8 +9,9 @@ import pytest
 
 from privsql.channels import Categorical, Uniform
 from privsql.errors import Error
-from privsql.fronts.pgwire import catalog_filling, catalog_macros
-from privsql.fronts.pgwire.catalog import Catalog
+from privsql.fronts.pgwire.catalog import database as catalog_filling
+from privsql.fronts.pgwire.catalog import macros as catalog_macros
+from privsql.fronts.pgwire.catalog.answers import Catalog
 from privsql.release.manifest import (
     Groups,
     Manifest,
@@ -19,8 +20,8 @@ from privsql.release.manifest import (
     PublicColumn,
     SensitiveColumn,
 )
-from privsql.sql.postgres import read
-from privsql.sql.postgres_catalog import MACROS
+from privsql.sql.postgres.catalog import MACROS
+from privsql.sql.postgres.read import read
 
 # Statements that real clients were seen to send, where somebody has put them beside the project.
 RECORDED = Path(__file__).parents[3] / "shared" / "wire" / "client_catalog_statements.json"

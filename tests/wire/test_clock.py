@@ -9,8 +9,8 @@ import pytest
 
 from privsql.errors import Error
 from privsql.fronts.pgwire.clock import timed
-from privsql.sql.postgres import read
-from privsql.sql.postgres_command import NotTranslated
+from privsql.sql.postgres.commands import NotTranslated
+from privsql.sql.postgres.read import read
 from tests.wire.conftest import Running
 
 CLOCKS = ("now()", "current_timestamp", "clock_timestamp()", "statement_timestamp()")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privsql.errors import Error
-from privsql.fronts.pgwire import codec
 from privsql.fronts.pgwire.errors import ProtocolError
+from privsql.fronts.pgwire.protocol import codec
 
 
 def test_parse_reads_name_text_and_types():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from privsql.errors import OperationalError
-from privsql.fronts.pgwire.house import PREFIX, House
+from privsql.fronts.pgwire.releases import PREFIX, House
 from tests.wire.conftest import SMALL
 
 COUNT = "SELECT count(*) AS n FROM patients"

@@ -25,12 +25,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from privsql.errors import OperationalError, ProgrammingError
-from privsql.fronts.gate import Served
-from privsql.fronts.pgwire.house import House
+from privsql.fronts.pgwire.auth.users import Users
+from privsql.fronts.pgwire.releases import House
 from privsql.fronts.pgwire.server import Allowance, Security, check_address, secured
-from privsql.fronts.pgwire.users import Users
-from privsql.fronts.session import Session
 from privsql.policy.journal import read
+from privsql.session.gate import Served
+from privsql.session.session import Session
 from tests.sizes import sized
 from tests.sql.clinic import publish
 from tests.wire.conftest import SMALL, Client, Running, kinds, serving, text

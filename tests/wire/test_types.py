@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import Format
 
-from privsql.fronts.pgwire import encoding, sending
-from privsql.fronts.pgwire.arguments import argument
 from privsql.fronts.pgwire.errors import BinaryValueError, TextValueError
-from privsql.fronts.pgwire.types import kind_of, kind_of_oid
+from privsql.fronts.pgwire.protocol import encode as encoding
+from privsql.fronts.pgwire.protocol import results as sending
+from privsql.fronts.pgwire.protocol.decode import argument
+from privsql.fronts.pgwire.protocol.types import kind_of, kind_of_oid
 
 UTC = dt.UTC
 

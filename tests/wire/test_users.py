@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from privsql.fronts.pgwire.users import Users
+from privsql.fronts.pgwire.auth.users import Users
 
 CODE = """
 import sys
-from privsql.fronts.pgwire.users import Users
+from privsql.fronts.pgwire.auth.users import Users
 users = Users(sys.argv[1])
 for i in range(8):
     users.add(f"{sys.argv[2]}{i}", "a password")

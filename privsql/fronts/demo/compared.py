@@ -11,7 +11,7 @@ from privsql.fronts.demo.questions import Question
 if TYPE_CHECKING:
     import duckdb
 
-    from privsql.fronts.dbapi import Connection
+    from privsql.fronts.dbapi.connection import Connection
 
 
 @dataclass(frozen=True)

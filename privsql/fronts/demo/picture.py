@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from privsql.answer.extras import load
+from privsql.answer.export import load
 from privsql.fronts.demo.compared import Compared, held
 
 INSIDE, OUTSIDE = "tab:blue", "tab:red"

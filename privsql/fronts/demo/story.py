@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from privsql.fronts.dbapi import Connection
+    from privsql.fronts.dbapi.connection import Connection
     from privsql.fronts.demo.compared import Compared
     from privsql.release.manifest import Manifest
 
@@ -33,7 +33,7 @@ def tell(folder: Path, screen: Screen, progress: Progress, *, rows: int = q.ROWS
     """Run the demo and leave its files in the folder; on failure nothing is left."""
     import duckdb
 
-    from privsql.fronts.dbapi import connect
+    from privsql.fronts.dbapi.connection import connect
 
     with making(folder) as made:
         screen.say(
@@ -236,7 +236,7 @@ def _compare(
 
 
 def _refusal(screen: Screen, con: Connection) -> None:
-    from privsql.fronts.shell.showing import Display, problem
+    from privsql.fronts.shell.display import Display, problem
 
     screen.step("A query that is refused")
     screen.say("All public values of a few people at once select one personal group:")
@@ -297,7 +297,7 @@ def _picture(
     raw: duckdb.DuckDBPyConnection,
     con: Connection,
 ) -> None:
-    from privsql.answer.extras import MissingExtraError
+    from privsql.answer.export import MissingExtraError
     from privsql.fronts.demo.compared import compare, held
     from privsql.fronts.demo.picture import draw
 

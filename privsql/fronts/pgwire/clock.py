@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from privsql.sql.postgres_command import Command
+from privsql.sql.postgres.commands import Command
 
 
 def timed(
@@ -15,7 +15,7 @@ def timed(
 ) -> Sequence[Any]:
     """The client's values, then the times that the statement asks for: all of one moment.
 
-    >>> from privsql.sql.postgres import read
+    >>> from privsql.sql.postgres.read import read
     >>> [made] = read("SELECT count(*) FROM t WHERE a = $1 AND d < current_date")
     >>> noon = dt.datetime(2024, 12, 31, 20, tzinfo=dt.UTC)
     >>> timed(made, ["x"], "Asia/Tokyo", noon)

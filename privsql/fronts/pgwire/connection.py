@@ -16,12 +16,7 @@ from itertools import islice
 from typing import Any
 
 from privsql.errors import Error, InternalError, Notice, with_article
-from privsql.fronts.pgwire import codec, sending
-from privsql.fronts.pgwire.arguments import argument
-from privsql.fronts.pgwire.channel import HIGH, Channel, Closed
 from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply
-from privsql.fronts.pgwire.desk import Answer
-from privsql.fronts.pgwire.dialogue import Dialogue
 from privsql.fronts.pgwire.errors import (
     BindError,
     ChangedError,
@@ -29,9 +24,15 @@ from privsql.fronts.pgwire.errors import (
     error_fields,
     notice_fields,
 )
-from privsql.fronts.pgwire.types import Kind, kind_of, kind_of_oid
-from privsql.sql.parse import SyntaxMistake
-from privsql.sql.postgres import Command
+from privsql.fronts.pgwire.protocol import codec
+from privsql.fronts.pgwire.protocol import results as sending
+from privsql.fronts.pgwire.protocol.decode import argument
+from privsql.fronts.pgwire.protocol.transport import HIGH, Channel, Closed
+from privsql.fronts.pgwire.protocol.types import Kind, kind_of, kind_of_oid
+from privsql.fronts.pgwire.state import Dialogue
+from privsql.fronts.pgwire.workers import Answer
+from privsql.sql.parse.statement import SyntaxMistake
+from privsql.sql.postgres.read import Command
 
 # Rows that are encoded in the event loop; more of them would keep others waiting.
 FEW = 1000

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from privsql.errors import TooLargeError
-from privsql.fronts.pgwire.desk import Answer, Column
 from privsql.fronts.pgwire.errors import UnknownCursorError
-from privsql.fronts.pgwire.parameters import RunTime
-from privsql.fronts.pgwire.sending import Copy
-from privsql.fronts.pgwire.types import Kind
-from privsql.sql.postgres import Command
+from privsql.fronts.pgwire.protocol.results import Copy
+from privsql.fronts.pgwire.protocol.types import Kind
+from privsql.fronts.pgwire.settings import RunTime
+from privsql.fronts.pgwire.workers import Answer, Column
+from privsql.sql.postgres.read import Command
 
 MOST_NAMES = 2000  # statements, and portals, of one connection
 MOST_BYTES = 500_000_000  # of rows that wait in portals, or of text: as one answer may have

@@ -26,17 +26,17 @@ from os import PathLike
 from pathlib import Path
 
 from privsql.errors import Error, OperationalError, ProgrammingError
-from privsql.fronts.pgwire import codec
-from privsql.fronts.pgwire.authentication import binding_of
-from privsql.fronts.pgwire.channel import Channel, Closed
+from privsql.fronts.pgwire.auth.login import LONGEST, Security, enter
+from privsql.fronts.pgwire.auth.scram import binding_of
+from privsql.fronts.pgwire.auth.users import Users
 from privsql.fronts.pgwire.connection import Connection
-from privsql.fronts.pgwire.desk import Desk
-from privsql.fronts.pgwire.dialogue import Dialogue
 from privsql.fronts.pgwire.errors import BusyError, IdleError, ShutdownError, error_fields
-from privsql.fronts.pgwire.house import House
-from privsql.fronts.pgwire.login import LONGEST, Security, enter
-from privsql.fronts.pgwire.parameters import RunTime
-from privsql.fronts.pgwire.users import Users
+from privsql.fronts.pgwire.protocol import codec
+from privsql.fronts.pgwire.protocol.transport import Channel, Closed
+from privsql.fronts.pgwire.releases import House
+from privsql.fronts.pgwire.settings import RunTime
+from privsql.fronts.pgwire.state import Dialogue
+from privsql.fronts.pgwire.workers import Desk
 
 # Connections beyond the limit that may be there for a moment: to be told so, or to cancel.
 STRANGERS = 100

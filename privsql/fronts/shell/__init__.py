@@ -1,10 +1,13 @@
-"""The interactive shell: ``privsql shell release.duckdb``.
+r"""The interactive shell: ``privsql shell release.duckdb``.
 
-    keys ── terminal ─> text ── reading ──> statements and backslash commands
-                                commands ─> what is about the shell itself
-                                running ──> a statement on a thread of its own: Ctrl-C ends it
-                                showing ──> answers, errors, notices as lines of a terminal
-         <─ completing: what Tab offers while it is typed
-
-The loop is ``loop``; everything but ``terminal`` works without one, for scripts.
+vocabulary  words that the shell knows
+style       colours
+input       text on its way to a statement
+commands    backslash commands
+describe    what ``\d`` shows
+completion  what Tab offers
+execution   a statement under way, and Ctrl-C
+display     answers, errors and notices as lines
+terminal    keys, history and menu
+loop        reads, runs, shows; everything but ``terminal`` works without a terminal
 """

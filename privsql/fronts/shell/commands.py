@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsql.errors import OperationalError, ProgrammingError
-from privsql.fronts.shell import describing
-from privsql.fronts.shell.showing import ALL
+from privsql.fronts.shell import describe as describing
+from privsql.fronts.shell.display import ALL
 
 if TYPE_CHECKING:
     from privsql.fronts.shell.loop import Shell

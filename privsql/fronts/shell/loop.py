@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, TextIO
 
 from privsql.answer.cells import printable
 from privsql.errors import Error, ProgrammingError
-from privsql.fronts.cli_common import terminal_width
-from privsql.fronts.session import Session
-from privsql.fronts.shell import commands, looks, showing
-from privsql.fronts.shell.describing import Told
-from privsql.fronts.shell.reading import LEAVING, command_of, complete, meaningful, split
-from privsql.fronts.shell.running import cancelable
-from privsql.fronts.shell.showing import ALL, Display
+from privsql.fronts.cli.common import terminal_width
+from privsql.fronts.shell import commands
+from privsql.fronts.shell import display as showing
+from privsql.fronts.shell import style as looks
+from privsql.fronts.shell.describe import Told
+from privsql.fronts.shell.display import ALL, Display
+from privsql.fronts.shell.execution import cancelable
+from privsql.fronts.shell.input import LEAVING, command_of, complete, meaningful, split
+from privsql.session.session import Session
 
 if TYPE_CHECKING:
     from privsql.fronts.shell.terminal import Terminal

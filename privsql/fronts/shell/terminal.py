@@ -18,9 +18,9 @@ from prompt_toolkit.styles import Style
 
 from privsql.answer.cells import printable
 from privsql.fronts.shell import vocabulary
-from privsql.fronts.shell.completing import offers
-from privsql.fronts.shell.describing import Told
-from privsql.fronts.shell.reading import Word, complete, words
+from privsql.fronts.shell.completion import offers
+from privsql.fronts.shell.describe import Told
+from privsql.fronts.shell.input import Word, complete, words
 
 PROMPT = "privsql> "
 CONTINUED = "      -> "

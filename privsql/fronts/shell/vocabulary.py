@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from privsql.fronts.settings import ESTIMATORS, Settings
-from privsql.sql.aggregates import LINEAR, ORDERED, SPREADS
-from privsql.sql.block import OURS
+from privsql.session.settings import ESTIMATORS, Settings
+from privsql.sql.bind.aggregates import LINEAR, ORDERED, SPREADS
+from privsql.sql.bind.block import OURS
 
 # What a statement begins with.
 BEGINNINGS = ("SELECT", "WITH", "EXPLAIN RECONSTRUCTION", "SET", "SHOW", "RESET")

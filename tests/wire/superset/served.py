@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import privsql
-from privsql.fronts.gate import Served as Server
-from privsql.fronts.session import Session
 from privsql.policy.journal import Entry, read
+from privsql.session.gate import Served as Server
+from privsql.session.session import Session
 
 ROWS = 24_000
 SPEC = """

@@ -1,0 +1,317 @@
+"""Findings in words: what holds, what fails and for whom, and what to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from privsql.audit.criteria.amplification import ROUNDING, gamma_for, retention_for
+from privsql.audit.criteria.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
+from privsql.audit.criteria.release_verdicts import of_ratios, of_release, rho_text, several_rows
+from privsql.audit.criteria.small_sums import AdviseError, smallest_group
+from privsql.audit.report.text import small
+from privsql.errors import with_article
+
+if TYPE_CHECKING:
+    from privsql.audit.report.report import AuditReport
+
+# Mechanisms whose replacements are the column itself.
+OWN = ("identity", "swap")
+
+# Above so many values a coarser domain is the better advice.
+MANY = 200
+
+
+def findings(report: AuditReport) -> tuple[Finding, ...]:
+    """All sentences of a report, the release first, then its columns and their groups."""
+    found = [*of_release(report)]
+    groups = {each.column: each for each in report.groups}
+    for column in report.columns:
+        found += _column(column, report)
+        if column.name in groups:
+            found += _group(groups[column.name], column, report)
+        elif column.mechanism == "decoy":
+            text = "not checked: rows of decoy groups are not independent trials"
+            found.append(Finding(column.name, "(lambda, delta)", "note", text))
+    return (*found, *of_ratios(report))
+
+
+def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
+    asked, name = report.asked, column.name
+    pair, allowed = rho_text(asked), gamma_for(asked.rho1, asked.rho2)
+    if column.values == 2:
+        yield Finding(
+            name,
+            "m = 2",
+            "note",
+            "the domain has two values: anyone who knows that a published value is false knows"
+            " the true one (RECON assumes more than two)",
+        )
+    if math.isinf(column.gamma):
+        kept = column.retention is not None and column.retention[1] >= 1
+        own = column.mechanism in (*OWN, "decoy")
+        yield Finding(
+            name,
+            "rho1-rho2",
+            "void",
+            f"{column.mechanism}: no gamma bounds what a published value reveals",
+            "a retention below 1"
+            if kept and not own
+            else "choose uniform or replace, with replacement probabilities above 0",
+        )
+    else:
+        fine = column.gamma <= allowed * (1 + ROUNDING)
+        advice = None
+        if not fine and column.mechanism in ("uniform", "finegrain"):
+            most = retention_for(column.values, rho=(asked.rho1, asked.rho2))
+            advice = f"retention {_down(most)} or less would do for {column.values:,} values"
+            if column.values > MANY:
+                advice += ", or a coarser domain"
+        # A draw that can be repeated, or what raw data decided, is not in the channel.
+        bare = report.privacy.seeded or bool(report.privacy.raw)
+        yield Finding(
+            name,
+            "rho1-rho2",
+            ("note" if bare else "holds") if fine else "fails",
+            f"gamma {column.gamma:.4g}, epsilon {column.epsilon:.4g}; {pair} allows gamma"
+            f" {allowed:.4g}. Upward a prior of {asked.rho1:g} reaches at most {column.upward:.3g};"
+            f" downward {asked.rho2:g} falls to no less than {column.downward:.3g}"
+            + " (from its channel alone: the release does not promise it)"
+            * bare,
+            advice if fine else advice or "lower the retention",
+        )
+        yield from _values(column, pair, bare=bare)
+    yield from _rare(column, report)
+    yield from _utility(column, report)
+
+
+def _values(column: ColumnAudit, pair: str, *, bare: bool) -> Iterator[Finding]:
+    if column.mechanism in ("uniform",) or not column.per_value:
+        return  # all values alike
+    listed = column.per_value
+    up, down = column.broken
+    some = "" if len(listed) == column.values else f" (the first {len(listed)})"
+    low, high = min(value.up for value in listed), max(value.up for value in listed)
+    advice = "lower the retention, or raise the chance of the rarest replacement"
+    if column.mechanism == "finegrain":
+        advice = f'[columns."{column.name}"] sides = "both" and rho for each value keep both sides'
+    yield Finding(
+        column.name,
+        "fine-grain",
+        "fails" if up or down else "note" if bare else "holds",
+        f"of {column.values} values {up} break {pair} upward and {down} downward; upward gamma"
+        f" goes from {low:.4g} to {high:.4g}{some}",
+        advice if up or down else None,
+    )
+
+
+def _rare(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
+    asked = report.asked
+    if column.identity_limit is not None:
+        fine = asked.rho1 < column.identity_limit
+        yield Finding(
+            column.name,
+            "identity/swap",
+            "holds" if fine else "fails",
+            f"safe for every rho1 below {max(column.identity_limit, 0):.4g} at rho2 ="
+            f" {asked.rho2:g}; rare values that outsiders know of are not protected",
+            None if fine else f"a retention below {_down(_most_identity(asked))}",
+        )
+    elif column.s_limit is not None:
+        text = f"no (s, {rho_text(asked)}) breach for s below {column.s_limit:.4g}"
+        surely = column.s_most is not None and column.s_most < column.s_limit
+        if column.s_observed is None:
+            rest = f"s cannot be above {column.s_most:.4g}" if surely else "s is not known"
+            yield Finding(
+                column.name, "(s, rho1, rho2)", "holds" if surely else "open", f"{text}; {rest}"
+            )
+            return
+        fine = column.s_observed < column.s_limit
+        source = "in the raw table" if report.known else "reconstructed from the release,"
+        advice = None
+        if not fine and math.isfinite(column.s_observed):
+            gap = asked.rho2 - asked.rho1
+            most = gap / ((1 - asked.rho2) * column.s_observed + gap)
+            advice = f"retention {_down(most)} or less would do"
+        reached = f"{source} s reaches {column.s_observed:.4g}"
+        if column.posterior is not None:
+            reached += f"; the posterior of a published rare value reaches {column.posterior:.3g}"
+        if not column.s_observed:
+            reached = f"{source} no value has a share of {asked.rho1:g} or less"
+        verdict: Verdict = "holds" if fine or surely else "fails"
+        if surely and not report.known:
+            reached += f", and it cannot be above {column.s_most:.4g}"
+        elif not report.known:
+            verdict, reached = "open", f"{reached}; these are estimates"
+        yield Finding(column.name, "(s, rho1, rho2)", verdict, f"{text}; {reached}", advice)
+
+
+def _most_identity(asked: Thresholds) -> float:
+    return (asked.rho2 - asked.rho1) / (1 - asked.rho1)
+
+
+def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
+    asked = report.asked
+    if column.rows_needed is not None and column.reached_error is not None:
+        fine = report.effective >= column.rows_needed
+        there = f"there are {report.trials:,}"
+        unsure = ""
+        if report.trials != report.rows:
+            there += (
+                " left after groups were cut down, worth"
+                f" {math.floor(report.effective):,} rows of equal weight"
+            )
+            if report.protection is not None and report.protection.scaling == "duplicate":
+                unsure = "; the number of independent trials among duplicated rows is not known"
+        if several_rows(report.privacy):
+            unsure = "; rows of one person are not independent, so they carry less information"
+        yield Finding(
+            column.name,
+            "(n, eps, delta)",
+            ("open" if unsure else "holds") if fine else "fails",
+            f"a share within {asked.error:g} with chance {1 - asked.miss:g} needs"
+            f" {math.ceil(column.rows_needed):,} rows, and {there}, which"
+            f" give {column.reached_error:.3g} (OLAP theorem 1, a loose bound){unsure}",
+            None if fine else "more rows, a higher retention, or a wider error",
+        )
+    if column.small_sum is not None and column.large_sum is not None:
+        fine = column.small_sum >= asked.small_sum
+        yield Finding(
+            column.name,
+            "small sums",
+            "holds" if fine else "fails",
+            f"T_P = {column.small_sum:.3f}: a count of 1 to {asked.alpha} is off by more than"
+            f" {asked.sum_error:.0%} with at least this chance (required: {asked.small_sum:g})",
+            None if fine else _decoys(asked),
+        )
+        yield Finding(
+            column.name,
+            "large sums",
+            "note",
+            f"counts from {column.large_sum_exact:,} on are within {asked.sum_error:.0%} except"
+            f" with chance {asked.miss:g} (exact binomial; Chebyshev: {column.large_sum:,.0f}; the"
+            f" paper's T_f of {column.large_sum_printed:.2g} divides by n twice)",
+        )
+
+
+def _decoys(asked: Thresholds) -> str:
+    """Which decoy groups would give the wanted T_P, if any do."""
+    try:
+        size = smallest_group(asked.small_sum, asked.sum_error, asked.alpha)
+    except AdviseError:
+        return "a smaller alpha or e: no group size gives as much"
+    return (
+        f"groups of {size} or more would do, if no value has more than {0.9 / size:.3g} of the rows"
+    )
+
+
+def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
+    asked = report.asked
+    what = f"(lambda, delta) = ({asked.relative_error:g}, {asked.probability:g})"
+    if group.known and group.violating is not None:
+        broken = group.violating[0]
+        text = (
+            f"{what}: {broken:,} of {group.groups:,} groups violate it (v_g ="
+            f" {group.v_g:.1%}), with {group.violating[1]:,} of {group.people:,} people (v_r ="
+            f" {group.v_r:.1%})"
+        )
+        verdict = "fails" if broken else "holds"
+    else:
+        least, most = group.least[0], group.most[0]
+        range_of = f"{least:,}" if least == most else f"at least {least:,} and at most {most:,}"
+        text = (
+            f"{what}: {range_of} of {group.groups:,} groups violate it, whatever the raw values are"
+        )
+        if group.violating is not None:
+            text += (
+                f"; going by frequencies reconstructed from the release, {group.violating[0]:,} do"
+                " (v_g ="
+                f" {group.v_g:.1%}), with {group.violating[1]:,} people (v_r = {group.v_r:.1%})"
+            )
+        verdict = "fails" if group.least[0] else "holds" if not group.most[0] else "open"
+    advice = None
+    if verdict != "holds":
+        advice = (
+            f"[protect.reconstruction] lambda = {asked.relative_error:g}, delta ="
+            f' {asked.probability:g}, cap = "one" cuts such groups down; a lower retention raises'
+            " every cap"
+        )
+        if report.protection is not None and report.protection.cap != "one":
+            advice = 'cap = "one" in [protect.reconstruction] needs no estimate of f'
+        elif column.mechanism in OWN:
+            advice = "a lower retention raises every cap; uniform columns can also be cut down"
+        elif several_rows(report.privacy):
+            advice = "reduce the source to one row per person: only then can groups be cut down"
+    kind = "fails" if verdict == "fails" else "holds" if verdict == "holds" else "open"
+    yield Finding(
+        group.column,
+        "(lambda, delta)",
+        kind,  # type: ignore[arg-type]
+        text,
+        advice,
+    )
+    if verdict == "holds" and report.merged:
+        yield Finding(
+            group.column,
+            "(lambda, delta)",
+            "note",
+            "this applies to whole groups of merged values; the merged values themselves are"
+            " published, and a part of a group may contain one value more often and exceed its"
+            " own cap",
+        )
+    if column.mechanism in OWN:
+        yield Finding(
+            group.column,
+            "(lambda, delta)",
+            "note",
+            f"rows of {with_article(column.mechanism)} column depend on each other: caps and tails"
+            " assume independence and are approximations",
+        )
+    shown = [tail for tail in group.tails if tail.exact is not None]
+    if shown:
+        worst = shown[0]
+        assert worst.exact is not None  # noqa: S101 - chosen so
+        yield Finding(
+            group.column,
+            "tails",
+            "note",
+            f"in the group most at risk ({worst.trials:,} trials, f = {worst.frequency:.3g}"
+            + " by reconstruction" * (not group.known)
+            + f", s_g = {worst.cap:,.0f}) an estimate of f is within {asked.relative_error:.0%}"
+            f" with chance {_chance(worst.exact.within)}; the Chernoff bounds on a miss are"
+            f" {small(worst.chernoff.lower)} below and {small(worst.chernoff.upper)} above, the"
+            f" exact chances {small(worst.exact.lower)} and {small(worst.exact.upper)}",
+        )
+    elif group.tails:
+        yield Finding(
+            group.column,
+            "tails",
+            "note",
+            "Chernoff bounds only: other values differ in their chance of being published as one"
+            " value, so its count is not a sum of two binomials",
+        )
+    if report.protection is not None and report.protection.scaling == "duplicate":
+        yield Finding(
+            group.column,
+            "(lambda, delta)",
+            "note",
+            "rows were duplicated, so the number of trials is not known: groups are assumed to"
+            " have as many as the caps of the release allowed, and copies reveal s_g, hence f",
+            'scaling = "weight"',
+        )
+
+
+def _chance(within: float) -> str:
+    """A chance near 1 is never said to be 1.
+
+    >>> _chance(0.5), _chance(1.0)
+    ('0.5', 'above 0.9999')
+    """
+    return f"{within:.4g}" if within <= 0.9999 else "above 0.9999"
+
+
+def _down(number: float) -> str:
+    """Three digits that are not above a number."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
+    return f"{math.floor(number / unit + 1e-9) * unit:.3g}"

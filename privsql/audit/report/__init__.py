@@ -1,0 +1,9 @@
+"""The report of an audit.
+
+text           for a terminal
+tables         SQL tables
+public_tables  what an analyst may see
+charts         SVG
+page           HTML
+report         all of them
+"""

@@ -1,0 +1,131 @@
+"""The report of an audit: text, JSON, SQL tables and an HTML page."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privsql.audit.criteria.findings import (
+    ColumnAudit,
+    Finding,
+    GroupAudit,
+    JointAudit,
+    RatioAudit,
+    Thresholds,
+)
+from privsql.release.manifest import Privacy, Protection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Groups whose tails are listed in text and JSON; the tables have more.
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Everything that an audit found.  ``print`` it, or take it as JSON, tables or a page."""
+
+    release: str
+    table: str
+    rows: int
+    trials: int  # rows that were published: fewer where groups were cut down
+    effective: float  # rows of equal weight that would tell as much of the whole table
+    known: bool  # whether the raw table was at hand
+    asked: Thresholds
+    privacy: Privacy
+    protection: Protection | None
+    columns: tuple[ColumnAudit, ...]
+    groups: tuple[GroupAudit, ...]
+    joint: JointAudit | None
+    ratios: tuple[RatioAudit, ...]
+    findings: tuple[Finding, ...]
+    merged: bool = False  # whether groups are of merged public values
+
+    def __str__(self) -> str:
+        """The report as a terminal shows it: a summary, then every finding."""
+        from privsql.audit.report.text import report_text
+
+        return report_text(self)
+
+    def summary(self) -> str:
+        """A few lines: how much holds, what fails, and what to change."""
+        from privsql.audit.report.text import summary_text
+
+        return summary_text(self)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every criterion is met: none fails, none is void, none is left open."""
+        return all(finding.verdict in ("holds", "note") for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; infinite figures are None."""
+        groups = []
+        for group in self.groups:
+            plain = {
+                name: value
+                for name, value in asdict(group).items()
+                if name not in ("number", "rows", "trials", "frequency", "cap")
+            }
+            plain["tails"] = plain["tails"][:SHOWN]
+            groups.append(plain | {"v_g": group.v_g, "v_r": group.v_r})
+        document = {
+            "release": self.release,
+            "table": self.table,
+            "rows": self.rows,
+            "trials": self.trials,
+            "effective": self.effective,
+            "frequencies": "raw" if self.known else "reconstructed",
+            "holds": self.holds,
+            "thresholds": asdict(self.asked),
+            "privacy": asdict(self.privacy) | {"statement": self.privacy.statement()},
+            "protection": None if self.protection is None else asdict(self.protection),
+            "columns": [asdict(column) for column in self.columns],
+            "groups": groups,
+            "joint": None if self.joint is None else asdict(self.joint),
+            "ratios": [asdict(each) for each in self.ratios],
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+        found: dict[str, Any] = _finite(document)
+        return found
+
+    def to_json(self) -> str:
+        """The document as JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """``audit_columns``, ``audit_values``, ``audit_groups``, ``audit_findings``, by name.
+
+        Those of an audit with raw data depend on it: they are the publisher's own.
+        """
+        from privsql.audit.report.tables import tables_of
+
+        return tables_of(self)
+
+    def write_tables(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the tables as a DuckDB file, in its schema ``privsql``."""
+        from privsql.audit.report.tables import write_tables
+
+        write_tables(self, Path(path), force=force)
+
+    def html(self, path: str | Path, *, force: bool = False) -> None:
+        """Write one page with plots that opens without network."""
+        from privsql.audit.report.page import write_page
+
+        write_page(self, Path(path), force=force)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""The commands: demo; publish, advise, key, audit; query, shell; serve, user; completion."""

@@ -1,0 +1,166 @@
+"""Commands of a publisher and of a client that perturbs its own rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from privsql.errors import how_many
+from privsql.files import check_target, written
+from privsql.fronts.cli.common import PATH, Shown, fail, force_option, output_option, say
+
+
+@click.command()
+@click.argument("spec", type=PATH)
+@output_option("The release.", required=True)
+@click.option("--source", help="Source of the raw rows; overrides the spec's.")
+@force_option
+@click.option("--seed", type=int, help="UNSAFE, for tests: draws that anyone can reproduce.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Publish although the key's ledger shows that privacy losses add up.",
+)
+def publish(
+    spec: Path, output: Path, source: str | None, force: bool, seed: int | None, accept_loss: bool
+) -> None:
+    """Publish a table as a release.
+
+    \b
+    Example:
+      privsql publish clinic.toml -o clinic.duckdb
+    """
+    from privsql.publish.job import publish as run
+
+    with Shown() as shown:
+        report = run(
+            source,
+            output,
+            spec=spec,
+            force=force,
+            seed=seed,
+            accept_loss=accept_loss,
+            progress=shown,
+        )
+    say(str(report))
+
+
+@click.command()
+@click.argument("source")
+@output_option("Write the spec to a file; - is stdout, the default.")
+@force_option
+def init(source: str, output: Path | None, force: bool) -> None:
+    """Write a starter spec for a source, with a guess at every role and domain.
+
+    \b
+    Example:
+      privsql init patients.parquet -o clinic.toml
+    """
+    from privsql.publish.starter import starter
+
+    if output is None:
+        click.echo(starter(source), nl=False)
+        return
+    check_target(output, force=force, sources=(Path(source),), device=True)
+    text = starter(source, output.parent)
+    with written(output, force=force) as stream:
+        stream.write(text.encode())
+    click.echo(f"wrote {output}: check every line marked GUESS")
+
+
+@click.command()
+@click.argument("spec", type=PATH)
+@click.option(
+    "-i",
+    "--input",
+    "rows",
+    type=PATH,
+    metavar="FILE",
+    default="-",
+    help="Raw rows, CSV or Parquet; - is stdin (CSV), the default.",
+)
+@output_option("The batch, CSV or Parquet; - is stdout (CSV), the default.")
+@force_option
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Perturb although the key's ledger shows that privacy losses add up.",
+)
+def perturb(spec: Path, rows: Path, output: Path | None, force: bool, accept_loss: bool) -> None:
+    """Perturb a client's own rows before they are sent: rows in, a batch out.
+
+    Files are CSV, or Parquet if their names end in .parquet.
+
+    \b
+    Examples:
+      privsql perturb clinic.toml < rows.csv > batch.csv
+      privsql perturb clinic.toml -i rows.parquet -o batch.parquet
+    """
+    from privsql.publish.append.local import leaves
+    from privsql.publish.append.local import perturb as run
+
+    source = None if rows == Path("-") else rows
+    if output is not None:  # raw rows may exist nowhere else
+        sources = (spec, *([source] if source else []))
+        check_target(output, force=force, sources=sources, device=True)
+    try:
+        count, notes = run(spec, source, output, accept_loss=accept_loss)
+    except KeyboardInterrupt:
+        if not leaves(output):
+            raise
+        fail(
+            "interrupted; rows already written count in the key's ledger; the output is not a"
+            " complete batch, and no release will accept it"
+        )
+    click.echo(f"perturbed {how_many(count, 'row')}", err=True)
+    for line in (*notes.facts, *(f"WARNING: {warning}" for warning in notes.warnings)):
+        say(line, err=True)
+
+
+@click.command()
+@click.argument("release", type=PATH)
+@click.argument("batch", type=PATH)
+def append(release: Path, batch: Path) -> None:
+    """Add the rows of a batch that `perturb` made, CSV or Parquet, to a release.
+
+    \b
+    Example:
+      privsql append clinic.duckdb batch.parquet
+    """
+    from privsql.publish.append.append import append as run
+    from privsql.publish.report import Notes
+
+    notes = Notes()
+    count = run(release, batch, notes)
+    click.echo(f"added {how_many(count, 'row')} to {release}")
+    for fact in notes.facts:
+        say(f"  {fact}")
+
+
+@click.command()
+@click.argument("file", type=PATH, metavar="RELEASE")
+@click.option(  # no "-" for stdout: it would mean that the file is replaced
+    "-o",
+    "--output",
+    type=PATH,
+    metavar="FILE",
+    help="The upgraded file. Default: in place of the old one, which is kept beside it.",
+)
+@force_option
+def convert(file: Path, output: Path | None, force: bool) -> None:
+    """Upgrade a release of an earlier format; nothing is drawn anew.
+
+    Published rows stay as they are, so this costs no privacy. A key, a ledger, a history of answers
+    and a users file are upgraded in the same way, each by its own name. Without -o the old
+    file is kept as FILE.format1 (its format's number).
+
+    \b
+    Examples:
+      privsql convert clinic.duckdb
+      privsql convert clinic.duckdb -o upgraded.duckdb
+      privsql convert clinic.key.ledger
+    """
+    from privsql.fronts.cli.conversion import convert as run
+
+    click.echo(str(run(file, output, force=force)))

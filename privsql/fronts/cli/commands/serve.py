@@ -1,0 +1,272 @@
+"""`privsql serve`: its options, and checks before the server starts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from privsql.errors import ProgrammingError
+from privsql.fronts.cli.common import say
+
+if TYPE_CHECKING:
+    from privsql.fronts.pgwire.auth.login import Security
+
+_PATH = click.Path(path_type=Path)
+_SIZE = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B)", re.IGNORECASE)
+_SHARE = "half of the machine's, divided among workers"
+
+
+def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
+    """``host:port``, with an IPv6 address in brackets; port 0 takes a free one."""
+    host, colon, port = value.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    number = int(port) if port.isascii() and port.isdigit() else -1
+    # An empty host would mean every address of the machine.
+    if not colon or not host or not 0 <= number <= 65535 or (":" in host and not bracketed):
+        raise click.BadParameter("give host:port, such as 127.0.0.1:5433 or [::1]:5433")
+    return host, number
+
+
+def _amount(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Memory, such as 512MB."""
+    if value is not None and not _SIZE.fullmatch(value):
+        raise click.BadParameter("give an amount such as 512MB or 2GB")
+    return value
+
+
+_SECONDS = click.FloatRange(min=0)
+_COUNT = click.IntRange(min=1)
+
+
+@click.command()
+@click.argument("releases", nargs=-1, required=True, type=_PATH)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=_address,
+    default="127.0.0.1:5433",
+    show_default=True,
+    help="Where clients connect; port 0 takes a free one.",
+)
+@click.option(
+    "--users",
+    type=_PATH,
+    help="Users who may log in, from `privsql user add`. Without it anyone on this machine may"
+    " connect, and the difference check treats them as one user.",
+)
+@click.option("--tls-cert", type=_PATH, help="A certificate (PEM), with its chain.")
+@click.option("--tls-key", type=_PATH, help="Its key, if it is not in the same file.")
+@click.option("--require-tls", is_flag=True, help="Refuse connections without TLS.")
+@click.option(
+    "--insecure",
+    count=True,
+    help=(
+        "Given twice: listen on an address that other machines can reach although passwords or"
+        " TLS are missing."
+    ),
+)
+@click.option(
+    "--history",
+    type=_PATH,
+    help="Record of each user's answers; keep it. Default: history in the state folder.",
+)
+@click.option(
+    "--log",
+    "journal",
+    type=_PATH,
+    help="The audit log, one line per statement. Default: audit.log in the state folder.",
+)
+@click.option(
+    "--log-sync",
+    is_flag=True,
+    help=(
+        "Sync the log to disk after each line: it survives a power failure, and answers are slower."
+    ),
+)
+@click.option(
+    "--workers",
+    type=_COUNT,
+    default=4,
+    show_default=True,
+    help="Statements that run at the same time.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=_amount,
+    show_default=_SHARE,
+    help="Memory limit of each of a worker's two databases.",
+)
+@click.option("--threads", type=_COUNT, show_default="one per core", help="Threads of one scan.")
+@click.option(
+    "--statement-timeout",
+    type=_SECONDS,
+    metavar="SECONDS",
+    default=300,
+    show_default=True,
+    help="Time limit of a statement in seconds; 0: none.",
+)
+@click.option(
+    "--max-rows", type=_COUNT, default=1_000_000, show_default=True, help="Most rows of one answer."
+)
+@click.option(
+    "--max-connections",
+    type=_COUNT,
+    default=600,
+    show_default=True,
+    help="Most connections at the same time.",
+)
+@click.option(
+    "--max-message",
+    type=click.IntRange(min=10_000),
+    default=16_000_000,
+    show_default=True,
+    help="Largest message of a client, in bytes.",
+)
+@click.option(
+    "--auth-timeout",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    default=30,
+    show_default=True,
+    help="Time limit for logging in, in seconds.",
+)
+@click.option(
+    "--idle-timeout",
+    type=_SECONDS,
+    metavar="SECONDS",
+    default=3600,
+    show_default=True,
+    help="Time limit of an idle connection in seconds; 0: none.",
+)
+@click.option(
+    "--stop-timeout",
+    type=_SECONDS,
+    metavar="SECONDS",
+    default=10,
+    show_default=True,
+    help="Seconds that running statements have to finish when the server stops.",
+)
+@click.option(
+    "--look-every",
+    type=_SECONDS,
+    metavar="SECONDS",
+    default=1,
+    show_default=True,
+    help="Seconds between checks for releases that were published again; 0: only at SIGHUP.",
+)
+def serve(releases: tuple[Path, ...], **given: Any) -> None:
+    """Serve releases as a read-only PostgreSQL database.
+
+    Clients see one database, privsql, with a table for each release; a release is a database by
+    its own name, too.  A release file is only read: write permission is not needed.  The
+    history and the log are in the state folder: $STATE_DIRECTORY (systemd's), or
+    $XDG_STATE_HOME/privsql, or ~/.local/state/privsql.
+
+    SIGTERM and SIGINT stop the server when running statements have finished, a second one at
+    once.  SIGHUP checks for releases that were published again and reloads the certificate.
+
+    \b
+    Examples:
+      privsql serve clinic.duckdb
+      privsql serve clinic.duckdb --users users.json --listen 0.0.0.0:5433 \\
+          --tls-cert server.crt --tls-key server.key --require-tls
+    """
+    from privsql.fronts.cli import process as cli_running
+    from privsql.fronts.pgwire.server import Allowance
+    from privsql.policy.limits import Limits
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    logging.getLogger("privsql").setLevel(logging.INFO)
+    host, port = given["listen"]
+    security = _security(given)
+    _reached(host, security, given["insecure"])
+    workers, idle = given["workers"], given["idle_timeout"]
+    more = {} if given["threads"] is None else {"threads": given["threads"]}
+    state = cli_running.state_folder() if None in (given["history"], given["journal"]) else Path()
+    plan = cli_running.Plan(
+        releases=releases,
+        host=host,
+        port=port,
+        security=security,
+        secure_again=lambda: _security(given),
+        history=given["history"] or state / "history",
+        journal=given["journal"] or state / "audit.log",
+        sync=given["log_sync"],
+        allowance=Allowance(
+            connections=given["max_connections"],
+            message=given["max_message"],
+            authentication=given["auth_timeout"],
+            idle=idle or None,
+            workers=workers,
+            look=given["look_every"] or 1e9,
+            patience=given["stop_timeout"],
+        ),
+        limits=Limits(
+            seconds=given["statement_timeout"] or None,
+            memory=given["memory"] or _memory(workers),
+            rows=given["max_rows"],
+            **more,
+        ),
+    )
+    for line in _warnings(security, given["users"]):
+        say(f"WARNING: {line}", err=True)
+    click.echo(f"history in {plan.history}, audit log in {plan.journal}", err=True)
+    cli_running.run(plan, click.echo)
+
+
+def _security(given: dict[str, Any]) -> Security:
+    from privsql.fronts.cli.commands.user import existing
+    from privsql.fronts.pgwire.server import secured
+
+    if given["tls_key"] is not None and given["tls_cert"] is None:
+        raise click.UsageError("--tls-key needs --tls-cert")
+    users = None if given["users"] is None else existing(given["users"])
+    return secured(
+        users,
+        tls_cert=given["tls_cert"],
+        tls_key=given["tls_key"],
+        require_tls=given["require_tls"],
+    )
+
+
+def _reached(host: str, security: Security, insecure: int) -> None:
+    """Refuse unprotected access from other machines unless --insecure is given twice."""
+    from privsql.fronts.pgwire.server import check_address
+
+    try:
+        check_address(host, security, insecure=insecure > 1)
+    except ProgrammingError as problem:
+        raise ProgrammingError(
+            f"{problem.reason}, and passwords or TLS are missing",
+            hint="give --users, --tls-cert, --tls-key and --require-tls, or listen on 127.0.0.1;"
+            " to listen there anyway, give --insecure twice",
+        ) from None
+
+
+def _warnings(security: Security, path: Path | None) -> list[str]:
+    found = []
+    if security.users is None or path is None:
+        found.append("there are no passwords (--users): anyone who can connect may use any name")
+    else:
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            found.append(f"other users of this machine can read {path}: run `chmod 600`")
+        if not security.users.names():
+            found.append(f"there is no user in {path}, so no one can log in yet")
+    return found
+
+
+def _memory(workers: int) -> str:
+    """Half of the machine's memory over all databases, two a worker; 100 MB to 4 GB each."""
+    try:
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        found = 8 * 10**9
+    return f"{min(4000, max(100, found // 10**6 // (4 * workers)))}MB"

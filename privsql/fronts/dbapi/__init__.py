@@ -1,0 +1,1 @@
+"""DB-API 2.0: ``privsql.connect``."""

@@ -1,0 +1,285 @@
+"""Bound values of a client, decoded from bytes and a type.
+
+A value is bound, never pasted.  What is no value of its type is an error that does not repeat it:
+whoever reads a server's log need not learn what people look for.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import struct
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+from privsql.fronts.pgwire.errors import BinaryValueError, TextValueError
+from privsql.fronts.pgwire.protocol.types import Kind
+
+_EPOCH = dt.datetime(2000, 1, 1)
+_TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
+_FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
+_RANGES = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
+_NUMERIC = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?\s*")
+_MOST_DIGITS = 2000
+
+
+def argument(data: bytes | None, kind: Kind, binary: bool, number: int) -> Any:
+    """One value; ``number`` is the parameter's, for errors."""
+    if data is None:
+        return None
+    wrong: type[BinaryValueError | TextValueError] = BinaryValueError if binary else TextValueError
+    try:
+        if binary:
+            return from_binary(data, kind)
+        return from_text(data.decode(), kind)
+    except (ValueError, struct.error, OverflowError, IndexError, InvalidOperation):
+        raise wrong(
+            f"the value of parameter ${number} is not a valid {kind.name}",
+            hint="give a value of that type, or cast the parameter in the statement",
+        ) from None
+
+
+# -- text ------------------------------------------------------------------------------------
+
+
+def from_text(text: str, kind: Kind) -> Any:
+    """A value from its text.
+
+    >>> from privsql.fronts.pgwire.protocol.types import kind_of
+    >>> from_text("{1,NULL}", kind_of("INTEGER[]"))
+    [1, None]
+    """
+    if "\0" in text:
+        raise ValueError
+    if kind.element is not None:
+        return _array(text, kind.element)
+    read = _TEXTS.get(kind.name)
+    return text if read is None else read(text, kind)
+
+
+def _boolean(text: str, _: Kind) -> bool:
+    word = text.strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise ValueError
+
+
+def _integer(text: str, kind: Kind) -> int:
+    if len(text) > 64 or "_" in text:
+        raise ValueError
+    value = int(text)
+    most = _RANGES.get(kind.name, 2**63)
+    if not -most <= value < most:
+        raise OverflowError
+    return value
+
+
+def _float(text: str, _: Kind) -> float:
+    if "_" in text:
+        raise ValueError
+    return float(text)
+
+
+def _decimal(text: str, _: Kind) -> Decimal:
+    if not _NUMERIC.fullmatch(text) or len(text) > _MOST_DIGITS:
+        raise ValueError
+    return Decimal(text.strip())
+
+
+def _date(text: str, _: Kind) -> dt.date:
+    return dt.date.fromisoformat(text.strip()[:10])
+
+
+def _timestamp(text: str, _: Kind) -> dt.datetime:
+    # PostgreSQL drops the zone of a text that is to be a timestamp without one.
+    return dt.datetime.fromisoformat(_iso(text)).replace(tzinfo=None)
+
+
+def _timestamptz(text: str, _: Kind) -> dt.datetime:
+    value = dt.datetime.fromisoformat(_iso(text))
+    return value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+
+
+def _iso(text: str) -> str:
+    """Python wants zones of two or four digits and no space before them."""
+    found = re.sub(r"\s+([+-][0-9:]+)$", r"\1", text.strip())
+    return re.sub(r"(:[0-9.]+[+-][0-9]{2})$", r"\1:00", found)
+
+
+def _interval(text: str, _: Kind) -> Any:
+    # DuckDB reads every spelling of an interval; as text it is cast where it is used.
+    return text
+
+
+_ESCAPED = re.compile(rb"\\(\\|[0-3][0-7]{2})?")
+
+
+def _bytea(text: str) -> bytes:
+    r"""Hexadecimal after ``\x``, or the older way: octal numbers after a backslash.
+
+    >>> _bytea(r"\x00ff"), _bytea(r"a\000")
+    (b'\x00\xff', b'a\x00')
+    """
+    if text.startswith("\\x"):
+        return bytes.fromhex(text[2:])
+
+    def one(match: re.Match[bytes]) -> bytes:
+        code = match[1]
+        if code is None:
+            raise ValueError
+        return b"\\" if code == b"\\" else bytes([int(code, 8)])
+
+    return _ESCAPED.sub(one, text.encode())
+
+
+_TEXTS: dict[str, Callable[[str, Kind], Any]] = {
+    "bool": _boolean,
+    "int2": _integer,
+    "int4": _integer,
+    "int8": _integer,
+    "oid": _integer,
+    "float4": _float,
+    "float8": _float,
+    "numeric": _decimal,
+    "date": _date,
+    "time": lambda text, _: dt.time.fromisoformat(text.strip()),
+    "timestamp": _timestamp,
+    "timestamptz": _timestamptz,
+    "interval": _interval,
+    "uuid": lambda text, _: UUID(text.strip()),
+    "bytea": lambda text, _: _bytea(text),
+}
+
+
+_TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^{},"\s][^{},"]*?))\s*(?=[,}])', re.DOTALL)
+
+
+def _array(text: str, element: Kind) -> list[Any]:
+    """``{1,NULL,"a b"}``; of one dimension, as our own arrays."""
+    body = text.strip()
+    if not (body.startswith("{") and body.endswith("}")):
+        raise ValueError
+    found: list[Any] = []
+    at = 1
+    if not body[1:-1].strip():
+        return found
+    while True:
+        token = _TOKEN.match(body, at)
+        if token is None:
+            raise ValueError
+        quoted, plain = token.groups()
+        if plain is not None and plain.upper() == "NULL":
+            found.append(None)
+        else:
+            value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+            found.append(from_text(value, element))
+        at = token.end() + 1
+        if body[token.end()] == "}":
+            break
+    if at != len(body):
+        raise ValueError
+    return found
+
+
+# -- binary ----------------------------------------------------------------------------------
+
+
+def from_binary(data: bytes, kind: Kind) -> Any:
+    """A value from the bytes that PostgreSQL has for it."""
+    if kind.element is not None:
+        return _array_binary(data, kind.element)
+    if kind.name in _STRUCTS:
+        (value,) = _STRUCTS[kind.name].unpack(data)
+        return value
+    read = _BINARIES.get(kind.name)
+    if read is not None:
+        return read(data)
+    text = data.decode()
+    if "\0" in text:
+        raise ValueError
+    return text
+
+
+_STRUCTS = {
+    "bool": struct.Struct("!?"),
+    "int2": struct.Struct("!h"),
+    "int4": struct.Struct("!i"),
+    "int8": struct.Struct("!q"),
+    "oid": struct.Struct("!I"),
+    "float4": struct.Struct("!f"),
+    "float8": struct.Struct("!d"),
+}
+
+
+def _micros(data: bytes) -> int:
+    return int(struct.unpack("!q", data)[0])
+
+
+def _numeric_binary(data: bytes) -> Decimal:
+    count, weight, sign, scale = struct.unpack_from("!hhHH", data)
+    digits = struct.unpack_from(f"!{count}H", data, 8)
+    if len(data) != 8 + 2 * count or sign not in (0, 0x4000, 0xC000) or abs(weight) > 500:
+        raise ValueError
+    if sign == 0xC000:
+        return Decimal("NaN")
+    whole = 0
+    for digit in digits:
+        whole = whole * 10_000 + digit
+    value = Decimal(whole).scaleb(4 * (weight - count + 1)) if count else Decimal(0)
+    made = f"{value:f}"
+    point = made.find(".")
+    if point >= 0:
+        made = made[: point + 1 + scale].rstrip(".")
+    return -Decimal(made) if sign else Decimal(made)
+
+
+def _time_binary(data: bytes) -> dt.time:
+    return (_EPOCH + dt.timedelta(microseconds=_micros(data))).time()
+
+
+def _interval_binary(data: bytes) -> str:
+    micros, days, months = struct.unpack("!qii", data)
+    return f"{months} months {days} days {micros} microseconds"
+
+
+_BINARIES: dict[str, Callable[[bytes], Any]] = {
+    "numeric": _numeric_binary,
+    "date": lambda data: _EPOCH.date() + dt.timedelta(days=struct.unpack("!i", data)[0]),
+    "time": _time_binary,
+    "timestamp": lambda data: _EPOCH + dt.timedelta(microseconds=_micros(data)),
+    "timestamptz": lambda data: (
+        _EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=_micros(data))
+    ),
+    "interval": _interval_binary,
+    "uuid": lambda data: UUID(bytes=data),
+    "bytea": bytes,
+    "jsonb": lambda data: data[1:].decode(),
+}
+
+
+def _array_binary(data: bytes, element: Kind) -> list[Any]:
+    dimensions, _, _ = struct.unpack_from("!iiI", data)
+    if dimensions == 0:
+        return []
+    if dimensions != 1:
+        raise ValueError
+    count, _ = struct.unpack_from("!ii", data, 12)
+    if not 0 <= count <= len(data) // 4:
+        raise ValueError
+    found: list[Any] = []
+    at = 20
+    for _ in range(count):
+        (size,) = struct.unpack_from("!i", data, at)
+        at += 4
+        if size == -1:
+            found.append(None)
+            continue
+        if size < 0 or at + size > len(data):
+            raise ValueError
+        found.append(from_binary(data[at : at + size], element))
+        at += size
+    if at != len(data):
+        raise ValueError
+    return found

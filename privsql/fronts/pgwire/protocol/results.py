@@ -1,0 +1,170 @@
+"""Result rows sent in slices: RowDescription, DataRow and COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from privsql.errors import NotSupportedError
+from privsql.fronts.pgwire.errors import BadSettingError
+from privsql.fronts.pgwire.protocol import codec
+from privsql.fronts.pgwire.protocol import encode as encoding
+from privsql.fronts.pgwire.protocol.types import Kind
+
+pc: Any = pyarrow.compute
+Array = Any
+
+_SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_OPTIONS = {"format", "header", "delimiter", "null", "quote", "escape", "force_quote", "encoding"}
+
+
+def formats_of(given: Sequence[int], count: int) -> list[int]:
+    """The format of each column: none given is text, one is for all."""
+    if not given:
+        return [0] * count
+    return [given[0]] * count if len(given) == 1 else list(given)
+
+
+def described(names: Sequence[str], kinds: Sequence[Kind], formats: Sequence[int]) -> bytes:
+    """The columns of rows that follow."""
+    return codec.row_description(
+        [
+            codec.Field(name, kind.oid, kind.size, kind.modifier, form)
+            for name, kind, form in zip(names, kinds, formats, strict=True)
+        ]
+    )
+
+
+def rows(
+    table: pa.Table, kinds: Sequence[Kind], formats: Sequence[int], zone: str
+) -> Iterator[bytes]:
+    """DataRow messages, in pieces that are small enough to wait for a slow reader."""
+    encoders = [
+        encoding.encoder(kind, bool(form), zone) for kind, form in zip(kinds, formats, strict=True)
+    ]
+    for part in encoding.slices(table, 0, table.num_rows):
+        yield bytes(encoding.data_rows(encoding.encoded(part, encoders), part.num_rows))
+
+
+@dataclass(frozen=True)
+class Copy:
+    """How COPY writes rows."""
+
+    format: str = "text"
+    header: bool = False
+    delimiter: str = "\t"
+    null: str = "\\N"
+    quote: str = '"'
+    escape: str = '"'
+    force: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Copy:
+        """Read the options of a COPY.
+
+        >>> Copy.of({"format": "csv", "header": "on"}).delimiter
+        ','
+        """
+        for name in given:
+            if name.lower() not in _OPTIONS:
+                raise NotSupportedError(f"COPY has no option {name[:50]!r} here")
+        options = {name.lower(): value for name, value in given.items()}
+        form = options.get("format", "text").lower()
+        if form not in ("text", "csv", "binary"):
+            raise NotSupportedError("COPY writes text, csv or binary")
+        csv = form == "csv"
+        quote = options.get("quote", '"')
+        made = cls(
+            form,
+            options.get("header", "off").lower() in ("on", "true", "1", "match"),
+            options.get("delimiter", "," if csv else "\t"),
+            options.get("null", "" if csv else "\\N"),
+            quote,
+            options.get("escape", quote),
+            options.get("force_quote", "") == "*",
+        )
+        single = (made.delimiter, made.quote, made.escape)
+        if any(len(each.encode()) != 1 for each in single) or set(made.null) & set("\r\n"):
+            raise BadSettingError("a delimiter, quote or escape of COPY is one character")
+        return made
+
+    @property
+    def binary(self) -> bool:
+        """Whether cells are bytes."""
+        return self.format == "binary"
+
+    def begin(self, names: Sequence[str]) -> bytes:
+        """What comes before the first row."""
+        if self.binary:
+            return codec.message(b"d", _SIGNATURE)
+        if not self.header:
+            return b""
+        made = [self._texts(pa.array([name], pa.string()))[0].as_py() for name in names]
+        return codec.message(b"d", self.delimiter.join(made).encode() + b"\n")
+
+    def end(self) -> bytes:
+        """What comes after the last row."""
+        return codec.message(b"d", b"\xff\xff") if self.binary else b""
+
+    def rows(self, table: pa.Table, kinds: Sequence[Kind], zone: str) -> Iterator[bytes]:
+        """A CopyData message for each row."""
+        encoders = [encoding.encoder(kind, self.binary, zone) for kind in kinds]
+        for part in encoding.slices(table, 0, table.num_rows):
+            cells = encoding.encoded(part, encoders)
+            yield self._lines(cells, part.num_rows)
+
+    def _lines(self, cells: Sequence[Array], count: int) -> bytes:
+        if self.binary:
+            # A DataRow but for its head: a count, then length and bytes of each cell.
+            return _as_copy(bytes(encoding.data_rows(cells, count)), cells, count)
+        pieces: list[Array] = []
+        for at, cell in enumerate(cells):
+            if at:
+                pieces.append(pa.scalar(self.delimiter.encode(), pa.binary()))
+            pieces.append(self._texts(cell.cast(pa.string())).cast(pa.binary()))
+        if not pieces:
+            return codec.message(b"d", b"\n") * count
+        lines = pc.binary_join_element_wise(*pieces, pa.scalar(b"\n", pa.binary()), b"")
+        head = np.empty(count, dtype=[("kind", "S1"), ("size", ">i4")])
+        head["kind"] = b"d"
+        head["size"] = np.asarray(pc.binary_length(lines), dtype=np.int64) + 4
+        return bytes(encoding.joined([encoding.fixed(head), lines]))
+
+    def _texts(self, cell: Array) -> Array:
+        """Cells as they stand in a line."""
+        if self.format == "csv":
+            odd = (
+                "[" + "".join(f"\\x{{{ord(c):x}}}" for c in (self.delimiter, self.quote)) + "\r\n]"
+            )
+            wants = pc.or_(pc.match_substring_regex(cell, odd), pc.equal(cell, self.null))
+            if self.force:
+                wants = pc.is_valid(cell)
+            inner = cell
+            if self.escape != self.quote:
+                inner = pc.replace_substring(inner, self.escape, self.escape * 2)
+            inner = pc.replace_substring(inner, self.quote, self.escape + self.quote)
+            quoted = pc.binary_join_element_wise(self.quote, inner, self.quote, "")
+            cell = pc.if_else(wants, quoted, cell)
+        else:
+            cell = pc.replace_substring(cell, "\\", "\\\\")
+            for raw, letter in (("\b", "b"), ("\f", "f"), ("\n", "n"), ("\r", "r"), ("\t", "t")):
+                cell = pc.replace_substring(cell, raw, f"\\{letter}")
+            cell = pc.replace_substring(cell, "\v", "\\v")
+            if self.delimiter != "\t":
+                cell = pc.replace_substring(cell, self.delimiter, f"\\{self.delimiter}")
+        return pc.fill_null(cell, self.null)
+
+
+def _as_copy(data: bytes, cells: Sequence[Array], count: int) -> bytes:
+    """DataRows with another letter: the rest of both messages is the same."""
+    total = np.full(count, 7 + 4 * len(cells), dtype=np.int64)
+    for cell in cells:
+        total += np.asarray(pc.fill_null(pc.binary_length(cell), 0), dtype=np.int64)
+    made = np.frombuffer(data, dtype=np.uint8).copy()
+    made[np.concatenate([[0], np.cumsum(total)[:-1]])] = ord("d")
+    return made.tobytes()

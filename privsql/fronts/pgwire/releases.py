@@ -1,0 +1,383 @@
+"""The served releases, each version under its own path, and their sessions.
+
+    release.duckdb ── link ──> <folder>/0-release.duckdb
+                   ── link ──> <folder>/1-release.duckdb     published again: a new file
+
+DuckDB goes on serving the old file to everyone who opens a path while anybody has it open, so
+versions are told apart by path.  A link costs nothing; where there can be none the file is
+copied.  A version that was replaced is closed when the last answer from it has ended.
+
+A session takes tenths of a second to open and answers one statement at a time, as one user.  So
+they are pooled by version and user, there are as many as may work at once, and a connection that
+is idle holds none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from privsql import files
+from privsql.errors import Error, IntegrityError, OperationalError, ProgrammingError
+from privsql.policy.history import History
+from privsql.policy.journal import Entry, Journal
+from privsql.policy.limits import Limits
+from privsql.release.manifest import Manifest
+from privsql.release.store import open_release
+from privsql.session.gate import Served
+from privsql.session.session import Session
+
+PREFIX = "privsql-served-"
+ATTEMPTS = 5
+log = logging.getLogger("privsql.pgwire")
+
+
+@dataclass(eq=False)
+class Version:
+    """One file of a release, under a path that nothing else has."""
+
+    name: str
+    number: int
+    path: Path
+    manifest: Manifest
+    stamp: tuple[int, int, int]
+    sessions: int = 0  # that exist, idle or not
+    retired: bool = False
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """DuckDB's type of each column that may be named, in lower case."""
+        found = {column.name.lower(): column.type for column in self.manifest.public}
+        return found | {column.name.lower(): column.type for column in self.manifest.sensitive}
+
+
+@dataclass(eq=False)
+class Lease:
+    """A session that is one statement's for as long as it takes."""
+
+    version: Version
+    session: Session
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _over: bool = False
+
+    def interrupt(self) -> None:
+        """End the statement; nothing happens when it has ended, and nothing to the next one."""
+        with self._lock:
+            if not self._over:
+                self.session.interrupt()
+
+    def end(self) -> None:
+        """Whoever interrupts from now on is late."""
+        with self._lock:
+            self._over = True
+
+
+class House:
+    """The releases of a server.  Safe among threads; every call may take a while.
+
+    ``sessions`` is how many may exist at once; ``folder`` is where versions are linked.
+    ``quick`` lets the event loop itself give answers that were given before; it then writes the
+    journal's line too, so it is not for a journal that waits for the disk.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        history: History | None = None,
+        journal: Journal | None = None,
+        limits: Limits | None = None,
+        sessions: int = 4,
+        folder: str | os.PathLike[str] | None = None,
+        quick: bool = True,
+    ) -> None:
+        self.quick = quick
+        if not paths:
+            raise ProgrammingError("there is no release to serve", hint="name at least one file")
+        self._history, self._journal = history, journal
+        self.limits = limits or Limits()
+        self._most = max(1, sessions)
+        self._folders = Folders(folder)
+        self._turn = threading.Condition()
+        self._looking = threading.Lock()
+        self._count = 0
+        self._live = 0
+        self._idle: list[tuple[Version, str, Session]] = []  # the last one was used last
+        self._closed = False
+        self._paths: dict[str, Path] = {}
+        self._current: dict[str, Version] = {}
+        self._failed: dict[str, tuple[int, int, int]] = {}
+        try:
+            for each in paths:
+                self._add(Path(each).absolute())
+        except BaseException:
+            self._folders.close()
+            raise
+
+    def _add(self, path: Path) -> None:
+        version = self._opened(path)
+        if version.name.lower() in {name.lower() for name in self._paths}:
+            raise ProgrammingError(
+                f"two releases are called {version.name}",
+                hint="serve them apart, or publish one under another name",
+            )
+        self._paths[version.name] = path
+        self._current[version.name] = version
+
+    # -- versions ------------------------------------------------------------------------
+
+    def versions(self, may: Callable[[str], bool] = lambda _: True) -> Mapping[str, Version]:
+        """The present version of each release that somebody may see."""
+        with self._turn:
+            return {name: version for name, version in self._current.items() if may(name)}
+
+    def refresh(self) -> list[str]:
+        """Look whether a release was published again; the names of those that were."""
+        found = []
+        with self._looking:
+            for name, path in self._paths.items():
+                with suppress(OSError):  # being replaced at this moment, or gone: keep the old
+                    now = _stamp(path)
+                    if now in (self._current[name].stamp, self._failed.get(name)):
+                        continue
+                    if self._renew(name, path, now):
+                        found.append(name)
+        return found
+
+    def _renew(self, name: str, path: Path, now: tuple[int, int, int]) -> bool:
+        try:
+            version = self._opened(path)
+        except Error as problem:
+            # Whoever asks goes on with the version that there was.
+            log.warning("%s was published again but cannot be served: %s", name, problem.reason)
+            self._failed[name] = now
+            return False
+        if version.name != name:
+            self._folders.remove(version.path)
+            log.warning("the file of %s now holds another table: not served", name)
+            self._failed[name] = now
+            return False
+        with self._turn:
+            old, self._current[name] = self._current[name], version
+            old.retired = True
+            dropped = [each for each in self._idle if each[0] is old]
+            self._idle = [each for each in self._idle if each[0] is not old]
+        for _, _, session in dropped:
+            self._end(old, session)
+        if not dropped:
+            self._tidy(old)
+        log.info("%s was published again and is served", name)
+        return True
+
+    def _opened(self, path: Path) -> Version:
+        """Link a file and look whether it is a whole release."""
+        for _ in range(ATTEMPTS):
+            try:
+                before = _stamp(path)
+                with self._turn:
+                    number, self._count = self._count, self._count + 1
+                link = self._folders.link(path, f"{number}-{path.name}")
+            except OSError as problem:
+                raise _unread(path, problem) from None
+            try:
+                release = open_release(link)
+            except BaseException:
+                self._folders.remove(link)
+                raise
+            if _stamp(path) == before:
+                return Version(release.manifest.table, number, link, release.manifest, before)
+            self._folders.remove(link)  # replaced meanwhile
+        raise IntegrityError(f"{path.name} keeps changing")
+
+    # -- sessions ------------------------------------------------------------------------
+
+    @contextmanager
+    def lease(self, version: Version, user: str) -> Iterator[Lease]:
+        """A session of a version for one statement of a user."""
+        session = self._take(version, user)
+        lease = Lease(version, session)
+        try:
+            yield lease
+        finally:
+            lease.end()
+            self._give(version, user, session)
+
+    @contextmanager
+    def idle(self, version: Version, user: str) -> Iterator[Session | None]:
+        """A session that is there and free at once, or None."""
+        session = None
+        with self._turn:
+            for at in range(len(self._idle) - 1, -1, -1):
+                if self._idle[at][0] is version and self._idle[at][1] == user:
+                    session = self._idle.pop(at)[2]
+                    break
+        try:
+            yield session
+        finally:
+            if session is not None:
+                self._give(version, user, session)
+
+    def _take(self, version: Version, user: str) -> Session:
+        while True:
+            victim: tuple[Version, str, Session] | None = None
+            with self._turn:
+                if self._closed:
+                    raise OperationalError("the server is shutting down")
+                if version.retired:
+                    version = self._current[version.name]
+                for at in range(len(self._idle) - 1, -1, -1):
+                    if self._idle[at][0] is version and self._idle[at][1] == user:
+                        return self._idle.pop(at)[2]
+                if self._live < self._most:
+                    self._live += 1
+                    version.sessions += 1
+                    break
+                if self._idle:
+                    victim = self._idle.pop(0)
+                else:
+                    self._turn.wait(1.0)
+            if victim is not None:
+                self._end(victim[0], victim[2])
+        try:
+            served = Served(user, self._history, self._journal)
+            return Session(version.path, served=served, limits=self.limits)
+        except BaseException:
+            self._left(version)
+            raise
+
+    def _give(self, version: Version, user: str, session: Session) -> None:
+        with self._turn:
+            keep = not (version.retired or self._closed)
+            if keep:
+                self._idle.append((version, user, session))
+                self._turn.notify()
+        if not keep:
+            self._end(version, session)
+
+    def _end(self, version: Version, session: Session) -> None:
+        try:
+            session.close()
+        finally:
+            self._left(version)
+
+    def _left(self, version: Version) -> None:
+        with self._turn:
+            self._live -= 1
+            version.sessions -= 1
+            self._turn.notify()
+        self._tidy(version)
+
+    def _tidy(self, version: Version) -> None:
+        with self._turn:
+            over = version.retired and version.sessions == 0
+        if over:
+            self._folders.remove(version.path)
+
+    def note(
+        self, user: str, text: str, decision: str, reason: str = "", tables: Sequence[str] = ()
+    ) -> None:
+        """Write what became of a statement that no session was asked."""
+        if self._journal is not None:
+            self._journal.append(Entry(user, text, decision, reason, tuple(tables)))
+
+    def close(self) -> None:
+        """Close the idle sessions; those that work are closed when they have ended."""
+        with self._turn:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._turn.notify_all()
+        for version, _, session in idle:
+            self._end(version, session)
+        self._folders.close()
+
+
+class Folders:
+    """Private folders for links to releases, on the file systems of those."""
+
+    def __init__(self, first: str | os.PathLike[str] | None = None) -> None:
+        self._first = Path(first) if first is not None else Path(tempfile.gettempdir())
+        self._made: dict[Path, tuple[Path, int]] = {}
+
+    def link(self, path: Path, name: str) -> Path:
+        """A path of its own for a file: a link where there can be one, else a copy.
+
+        A copy is made in pieces and takes as much room as the release, wherever there is room
+        for it; what was begun and failed is removed.
+        """
+        for parent in (self._first, path.parent):
+            with suppress(OSError):  # another file system, or no right to write there
+                made = self._in(parent) / name
+                os.link(path, made)
+                return made
+        try:
+            return self._copied(path, self._first, name)
+        except OSError as problem:
+            try:
+                return self._copied(path, path.parent, name)
+            except OSError:
+                raise problem from None
+
+    def _copied(self, path: Path, parent: Path, name: str) -> Path:
+        made = self._in(parent) / name
+        try:
+            shutil.copyfile(path, made)
+        except BaseException:
+            self.remove(made)
+            raise
+        return made
+
+    def _in(self, parent: Path) -> Path:
+        if parent not in self._made:
+            _clear(parent)
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            files.lock(lock)
+            self._made[parent] = folder, lock
+        return self._made[parent][0]
+
+    @staticmethod
+    def remove(path: Path) -> None:
+        """Let go of one link."""
+        with suppress(OSError):
+            path.unlink()
+
+    def close(self) -> None:
+        """Remove the folders."""
+        for folder, lock in self._made.values():
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+        self._made.clear()
+
+
+def _clear(parent: Path) -> None:
+    """Remove folders that a server left when it was killed: nobody holds their lock."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                files.lock(lock)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _unread(path: Path, problem: OSError) -> OperationalError:
+    if problem.errno not in files.NO_ROOM:
+        return OperationalError(f"{path.name} cannot be read")
+    return OperationalError(
+        f"there is no room for a copy of {path.name}",
+        hint="a release is copied where it cannot be linked: keep it where the server may write,"
+        " or set TMPDIR to a folder beside it",
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    state = path.stat()
+    return state.st_ino, state.st_mtime_ns, state.st_size

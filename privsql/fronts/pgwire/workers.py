@@ -1,0 +1,339 @@
+"""Execution of statements: threads, sessions, catalogs and cached answers.
+
+Nothing here runs in the event loop's own thread.  A statement waits for a free thread, takes a
+session of its release, and can be canceled at every point of that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from privsql.answer.columns import arrays, columns
+from privsql.answer.outcome import Outcome, ResultColumn
+from privsql.engines import CanceledError, Watch, watching
+from privsql.engines.recent import Recent
+from privsql.errors import Error, Notice, NotSupportedError, Place
+from privsql.fronts.pgwire.catalog.answers import Catalog
+from privsql.fronts.pgwire.clock import timed
+from privsql.fronts.pgwire.releases import House, Lease, Version
+from privsql.fronts.pgwire.settings import RunTime
+from privsql.policy.journal import JournalError
+from privsql.policy.limits import Limits
+from privsql.sql.nodes import Unsupported
+from privsql.sql.parse.parameter_types import settled_types
+from privsql.sql.postgres.commands import UnknownRelation
+from privsql.sql.postgres.placeholders import typed
+from privsql.sql.postgres.read import Command, read
+
+READ = 512  # texts whose commands are remembered
+SHORT = 20_000  # characters of those
+SMALL = 32_000  # bytes of an answer that is kept to be sent again
+CATALOG_SECONDS = 30.0
+
+Column = tuple[str, str]  # its name and DuckDB's type
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows, and what has to be said about them.
+
+    ``encoded`` keeps what few rows became on the wire: a dashboard asks the same again and again.
+    """
+
+    columns: tuple[Column, ...]
+    table: pa.Table
+    notices: tuple[Notice, ...] = ()
+    encoded: dict[Hashable, bytes] = field(default_factory=dict)
+
+
+class Job:
+    """One statement under way, for whoever wants to end it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._end: Callable[[], None] | None = None
+        self.canceled = False
+        self.noted = False  # what became of it is in the journal
+
+    def cancel(self) -> None:
+        """End it, now or as soon as it begins."""
+        with self._lock:
+            self.canceled = True
+            if self._end is not None:
+                self._end()
+
+    def works(self, end: Callable[[], None] | None) -> None:
+        """From now on this ends it."""
+        with self._lock:
+            self._end = end
+            if self.canceled and end is not None:
+                raise CanceledError("the statement was canceled")
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks, and about what: fixed for a connection."""
+
+    user: str
+    database: str
+    may: Callable[[str], bool]
+    process: int = 0
+
+
+class Desk:
+    """What all connections of a server share."""
+
+    def __init__(self, house: House, *, workers: int = 4, limits: Limits | None = None) -> None:
+        self.house = house
+        self.limits = limits or Limits()
+        self.asking = ThreadPoolExecutor(workers, thread_name_prefix="privsql ask")
+        # Apart, so that long statements do not keep others from being read and sent.
+        self.reading = ThreadPoolExecutor(2, thread_name_prefix="privsql read")
+        self._commands: Recent[tuple[tuple[int, ...], str], tuple[Command, ...]] = Recent(READ)
+        self._answers: Recent[Hashable, tuple[Outcome, Answer]] = Recent(READ)
+
+    # -- text ----------------------------------------------------------------------------
+
+    def state(self, asker: Asker) -> tuple[int, ...]:
+        """The versions that somebody sees: what is remembered of them is theirs."""
+        return tuple(version.number for version in self.house.versions(asker.may).values())
+
+    def known(self, asker: Asker, text: str) -> tuple[Command, ...] | None:
+        """The commands of a text that was read before."""
+        return self._commands.get((self.state(asker), text))
+
+    def read(self, asker: Asker, text: str) -> tuple[Command, ...]:
+        """The commands of a text."""
+        key, most = (self.state(asker), text), self.limits.characters
+        versions = self.house.versions(asker.may).values()
+        known = {version.name.lower(): version.columns for version in versions}
+        watch = Watch(self.limits.seconds)
+        found = tuple(watch.breakable(lambda: read(text, known, characters=most)))
+        if len(text) <= SHORT:
+            self._commands.put(key, found)
+        return found
+
+    # -- statements ----------------------------------------------------------------------
+
+    def types(self, asker: Asker, command: Command, given: Mapping[int, str]) -> list[str]:
+        """DuckDB's types of the parameters of a command; those of the clock are not asked for."""
+        if command.kind != "query":
+            found = settled_types(command.text, given) if command.text else []
+            # There, an UINTEGER is the number of an object; drivers look at the difference.
+            found = [kind.replace("UINTEGER", "OID") for kind in found]
+        else:
+            with self.house.lease(self._version(asker, command), asker.user) as lease:
+                found = lease.session.parameter_types(command.text, given)
+        missing = max(0, command.parameters - len(found))
+        return [*found[: command.parameters], *["VARCHAR"] * missing]
+
+    def describe(
+        self, asker: Asker, command: Command, types: Sequence[str], run_time: RunTime
+    ) -> tuple[Column, ...]:
+        """The columns of a command's rows; it is not run."""
+        if command.kind != "query":
+            kinds = _catalog_types(types)
+            made = self._catalog(asker).describe(typed(command.text, kinds), kinds)
+            return _as_named(command, made)
+        options = run_time.options
+        with self.house.lease(self._version(asker, command), asker.user) as lease:
+            known = [*types[: command.parameters], *command.clocks] if command.clocks else types
+            described = lease.session.describe(command.text, known, **options)
+        return _named(command, described, bool(options.get("error_bars")))
+
+    def answer(
+        self,
+        asker: Asker,
+        command: Command,
+        arguments: Sequence[Any],
+        types: Sequence[str],
+        run_time: RunTime,
+        job: Job,
+    ) -> Answer:
+        """Run a command that returns rows."""
+        job.works(_nothing)
+        if command.kind != "query":
+            return self._looked_up(asker, command, arguments, types, run_time, job)
+        version = self._version(asker, command)
+        with self.house.lease(version, asker.user) as lease:
+            values = timed(command, arguments, run_time.zone)
+            return self._asked(lease, command, values, run_time.options, job)
+
+    def _looked_up(
+        self,
+        asker: Asker,
+        command: Command,
+        arguments: Sequence[Any],
+        types: Sequence[str],
+        run_time: RunTime,
+        job: Job,
+    ) -> Answer:
+        """What the catalog answers.
+
+        Its database is shared, and whoever cancels ends all that is under way on it; the others
+        ask again, which changes nothing.
+        """
+        catalog, kinds = self._catalog(asker), _catalog_types(types)
+        text = typed(command.text, kinds)
+        while True:
+            job.works(catalog.interrupt)
+            try:
+                with watching(Watch(CATALOG_SECONDS)):
+                    made = catalog.describe(text, kinds)
+                    found = catalog.run(text, arguments, run_time.changed)
+                if command.kind == "catalog":
+                    self.house.note(asker.user, command.original, "answered", tables=command.tables)
+                    job.noted = True
+                return Answer(_as_named(command, made), found)
+            except CanceledError:
+                if job.canceled:
+                    raise
+            finally:
+                job.works(None)
+
+    def instant(
+        self, asker: Asker, command: Command, arguments: Sequence[Any], run_time: RunTime
+    ) -> Answer | None:
+        """An answer that was given before, without a thread; None where there is none."""
+        if command.kind != "query" or not self.house.quick:
+            return None
+        values = list(timed(command, arguments, run_time.zone)) or None
+        options = run_time.options
+        with self.house.idle(self._version(asker, command), asker.user) as session:
+            if session is None or not session.remembers(command.text, values, **options):
+                return None
+            found = session.run(command.text, values, said=command.original, **options)
+            return self._answered(command, found)
+
+    def _asked(
+        self,
+        lease: Lease,
+        command: Command,
+        arguments: Sequence[Any],
+        options: Mapping[str, object],
+        job: Job,
+    ) -> Answer:
+        job.works(lease.interrupt)
+        try:
+            values, said = list(arguments) or None, command.original
+            outcome = lease.session.run(command.text, values, said=said, **options)
+            job.noted = True
+        except Error as problem:
+            job.noted = not isinstance(problem, JournalError)
+            raise
+        finally:
+            job.works(None)
+        return self._answered(command, outcome)
+
+    def _answered(self, command: Command, outcome: Outcome) -> Answer:
+        """An answer for the wire; a session that gives the same one again gets the same one."""
+        key = (id(outcome), command.names)
+        known = self._answers.get(key)
+        if known is not None:
+            return known[1]
+        made = Answer(
+            _named(command, columns(outcome), outcome.error_bars), _table(outcome), outcome.notices
+        )
+        if made.table.nbytes <= SMALL:
+            # The outcome is kept too: while it is, no other one has its number.
+            self._answers.put(key, (outcome, made))
+        return made
+
+    def _version(self, asker: Asker, command: Command) -> Version:
+        """The release that a command is about."""
+        served = {name.lower(): v for name, v in self.house.versions(asker.may).items()}
+        wanted = {name.lower() for name in command.tables}
+        # privsql.audit_columns and its like: the session of a release knows them.
+        audited = {name for name in wanted if name.startswith("privsql.")}
+        if audited and audited == wanted and len(served) == 1:
+            return next(iter(served.values()))
+        for name in command.tables:
+            if name.lower() not in served and name.lower() not in audited:
+                at = command.text.lower().find(name.lower())
+                place = Place(command.text, at, at + len(name)) if at >= 0 else None
+                raise UnknownRelation(
+                    f'relation "{name}" does not exist',
+                    hint="the tables are listed in information_schema.tables",
+                    place=place,
+                )
+        wanted -= audited
+        if len(wanted) != 1:
+            raise Unsupported(
+                "a statement can be about one release only",
+                hint="ask about each in a statement of its own; where several are served, ask"
+                " `privsql query` on the file for the tables of its audit",
+            )
+        return served[wanted.pop()]
+
+    def refused(self, asker: Asker, text: str, command: Command | None, problem: Error) -> Error:
+        """Note a statement that no session has heard of; the error that is to be told."""
+        decision = "refused" if isinstance(problem, NotSupportedError) else "failed"
+        tables = () if command is None else (command.inner or command).tables
+        try:
+            self.house.note(asker.user, text, decision, problem.code, tables)
+        except JournalError as other:
+            return other
+        return problem
+
+    # -- catalogs ------------------------------------------------------------------------
+
+    def _catalog(self, asker: Asker) -> Catalog:
+        versions = self.house.versions(asker.may)
+        return Catalog(versions, asker.database, asker.user, pid=asker.process)
+
+    def close(self) -> None:
+        """Take no more work; what is under way is waited for."""
+        self.reading.shutdown(wait=False, cancel_futures=True)
+        self.asking.shutdown(wait=True, cancel_futures=True)
+        self.house.close()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _catalog_types(types: Sequence[str]) -> list[str]:
+    return [kind.replace("OID", "UINTEGER") for kind in types]
+
+
+def _as_named(command: Command, described: Sequence[Column]) -> tuple[Column, ...]:
+    names = _names(command, [name for name, _ in described])
+    return tuple((name, kind) for name, (_, kind) in zip(names, described, strict=True))
+
+
+def _names(command: Command, described: Sequence[str]) -> Sequence[str]:
+    names = command.names
+    return described if names is None or len(names) != len(described) else names
+
+
+def _named(command: Command, described: Sequence[ResultColumn], bars: bool) -> tuple[Column, ...]:
+    """PostgreSQL's names for columns; an error bar is called after its estimate."""
+    owners: list[int] = []  # of each column, the one that was asked for
+    skip = 0
+    for at, column in enumerate(described):
+        if skip:
+            skip -= 1
+            owners.append(owners[-1])
+        else:
+            owners.append(at)
+            skip = 4 if bars and column.estimate else 0
+    asked = list(dict.fromkeys(owners))
+    names = dict(zip(asked, _names(command, [described[i].name for i in asked]), strict=True))
+    made: list[Column] = []
+    for at, column in enumerate(described):
+        owner = owners[at]
+        suffix = "" if at == owner else column.name.removeprefix(described[owner].name)
+        made.append((names[owner] + suffix, column.type))
+    return tuple(made)
+
+
+def _table(outcome: Outcome) -> pa.Table:
+    """All columns of an answer; their names may repeat, so they are numbered here."""
+    found = arrays(outcome)
+    return pa.table(found, names=[str(i) for i in range(len(found))])

@@ -1,0 +1,141 @@
+r"""Output of ``\d``: tables and columns from the manifest, without hidden columns.
+
+Everything here is public: it stands in the manifest of the release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+
+from privsql.answer.cells import printable
+from privsql.channels import Channel, Domain, Grid
+from privsql.channels.steps import step_text
+from privsql.errors import ProgrammingError
+from privsql.fronts.shell.display import Display, listing
+from privsql.release.manifest import Manifest, PublicColumn
+from privsql.sql.catalog import Catalog
+
+LONGEST = 50  # characters of a domain that are shown
+
+
+@dataclass(frozen=True)
+class Told:
+    """The release as the shell describes it."""
+
+    manifest: Manifest
+    catalog: Catalog
+
+    @property
+    def tables(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        """Names and types of the columns of each table."""
+        return {self.catalog.table: self.catalog.columns, **self.catalog.tables}
+
+
+def tables(told: Told, display: Display) -> str:
+    """All tables."""
+    rows = []
+    for name, columns in told.tables.items():
+        published = told.catalog.is_published(name)
+        size = f"{told.manifest.rows:,}" if published else ""
+        rows.append(
+            [printable(name), "published" if published else "public", str(len(columns)), size]
+        )
+    return listing(["table", "kind", "columns", "rows"], rows, display)
+
+
+def table(told: Told, name: str, display: Display) -> str:
+    """The columns of one table: what each is, and how it was perturbed."""
+    asked = name.strip('"')
+    if not told.catalog.is_published(asked):
+        known = told.catalog.public_table(asked)
+        if known is None:
+            raise ProgrammingError("there is no such table", hint="\\d names all tables")
+        rows = [[*map(printable, column)] for column in told.catalog.tables[known]]
+        return listing(["column", "type"], rows, display)
+    rows = [*map(_public, told.manifest.public)]
+    rows += [
+        [
+            printable(column.name),
+            "sensitive",
+            printable(column.type),
+            printable(column.mechanism),
+            retention(column.channel),
+            printable(domain(column.domain)),
+        ]
+        for column in told.manifest.sensitive
+    ]
+    order = {printable(name): i for i, (name, _) in enumerate(told.catalog.columns)}
+    rows.sort(key=lambda row: order.get(row[0], len(order)))
+    heading = ["column", "role", "type", "mechanism", "retention", "domain"]
+    return "\n".join([listing(heading, rows, display), *_promises(told.manifest)])
+
+
+def retention(channel: Channel) -> str:
+    """How much is kept, where a channel is made of that; a range where values differ.
+
+    >>> from privsql.channels import FineGrain, Uniform
+    >>> retention(Uniform(0.5, 3)), retention(FineGrain([0.2, 0.5, 0.25]))
+    ('0.5', '0.2 to 0.5')
+    """
+    kept = getattr(channel, "retention", None)
+    if kept is not None:
+        return f"{kept:.6g}"
+    each = getattr(channel, "retentions", None)
+    return "" if each is None else f"{np.min(each):.6g} to {np.max(each):.6g}"
+
+
+def domain(given: Domain) -> str:
+    """The values of a domain, shortened.
+
+    >>> from privsql.channels import Categorical, Grid
+    >>> print(domain(Categorical(("flu", "hiv", "it's"), nullable=True)))
+    'flu', 'hiv', 'it''s', NULL
+    >>> print(domain(Grid.of(0, 120)))
+    0 to 120
+    >>> print(domain(Categorical(tuple(f"value {i}" for i in range(50)))))
+    'value 0', 'value 1', 'value 2', ... (50 values)
+    """
+    null = ", NULL" if given.nullable else ""
+    if isinstance(given, Grid):
+        step = step_text(given.step) if isinstance(given.step, timedelta) else str(given.step)
+        by = "" if step in ("1", "1 day") else f" by {step}"
+        return f"{given.lower} to {given.upper}{by}{null}"
+    shown: list[str] = []
+    tail = f"... ({given.size} values)"
+    for i in range(given.points):
+        shown.append(literal(given.value_at(i)))
+        if len(", ".join(shown)) + len(null) > LONGEST:
+            while shown and len(", ".join(shown)) + len(tail) + 2 > LONGEST:
+                shown.pop()
+            return ", ".join([*shown, tail])
+    return ", ".join(shown) + null
+
+
+def literal(value: object) -> str:
+    """A value as SQL writes it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool | int | float):
+        return str(value).lower()
+    text = str(value).replace("'", "''")
+    return f"'{text}'"
+
+
+def _public(column: PublicColumn) -> list[str]:
+    role = "public" if column.grouping else "public, measure"
+    return [printable(column.name), role, printable(column.type), "", "", ""]
+
+
+def _promises(manifest: Manifest) -> list[str]:
+    """What is promised, and what is not answered."""
+    policy = manifest.policy
+    said = [f"personal groups: {policy.personal_groups}"]
+    if policy.min_rows:
+        said.append(f"at least {policy.min_rows} rows behind a sensitive answer")
+    if policy.rows == "allow":
+        said.append("published rows can be listed")
+    return [printable(manifest.privacy.statement()), f"Policy: {'; '.join(said)}."]

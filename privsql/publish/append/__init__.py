@@ -1,0 +1,8 @@
+"""Rows that come later, or from clients.
+
+fitting  public values in the types of a release
+batches  files of perturbed rows
+entries  local perturbation in a ledger
+local    clients that perturb their own rows
+append   batches added to a release
+"""

@@ -1,0 +1,242 @@
+"""Appending batches to a release, by writing a new file and renaming it.
+
+    lock ── release opened ── batch checked ── rows of both ── groups numbered ── new file
+
+The lock comes first: what is read before it may be replaced by somebody else before it is
+written again, and their rows would be lost.  Values are compared by the database alone, as
+publishing compares them: NULL equals NULL, NaN equals NaN and -0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
+
+from privsql.errors import DataError, IntegrityError, NotSupportedError
+from privsql.files import commit
+from privsql.publish.append.batches import codes_in, read_batch
+from privsql.publish.append.fitting import insert_fitted
+from privsql.publish.database import working
+from privsql.publish.groups.numbering import marked
+from privsql.publish.prepare import WHOLE
+from privsql.publish.report import Notes
+from privsql.publish.rounded import Rounding
+from privsql.publish.staging import staging
+from privsql.release.manifest import Manifest
+from privsql.release.names import (
+    GROUP,
+    MULTIPLICITY,
+    RESERVED,
+    ROWS,
+    TUPLES,
+    domain_table,
+    published_table,
+    quoted,
+    values_table,
+)
+from privsql.release.store import attach, count_rows, open_release, write_manifest
+
+# The labels of a tuple, together; the statement that ranks them spells it out.
+LABELS = f"{RESERVED}labels"
+
+
+def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -> int:
+    """Add the rows of a batch to a release, by writing a new file; returns their number.
+
+    ``notes`` takes how many values a grid moved: none, if `perturb` made the batch.
+    """
+    rounding = Rounding()
+    # Two names of one file must meet at one lock, and a link must stay one.
+    target = Path(release).resolve()
+    with staging(target, force=True) as folder:
+        manifest = open_release(target).manifest
+        _check_mechanisms(manifest)
+        given = read_batch(Path(batch), manifest)
+        if given.digest in manifest.batches:
+            raise DataError(
+                f"{batch} is in the release already",
+                hint="each batch counts once; nothing was changed",
+            )
+        batches = tuple(sorted((*manifest.batches, given.digest)))
+        manifest = replace(manifest, batches=batches, identity="")
+        made = folder / "release.duckdb"
+        with closing(working(made, folder)) as con:
+            attach(con, target, "ATTACH $path AS old (READ_ONLY, TYPE duckdb)")
+            count = _rebuild(con, manifest, _checked(given.rows, manifest, rounding))
+        open_release(made)  # what cannot be opened must not replace what can
+        commit(made, target)
+    if notes is not None:
+        notes.round(rounding)
+    return count
+
+
+def _check_mechanisms(manifest: Manifest) -> None:
+    """Refuse a release that new rows would make untrue: its rows depend on each other."""
+    whole = [column.name for column in manifest.sensitive if column.mechanism in WHOLE]
+    if manifest.protection is None and not whole:
+        return
+    reason = (
+        "its personal groups were cut down (reconstruction privacy)"
+        if not whole
+        else f"{', '.join(whole)} drew from the whole column"
+    )
+    raise NotSupportedError(
+        f"rows cannot be added to a release that was made of a whole table: {reason}",
+        hint="publish all rows together again, or publish these as a release of their own",
+    )
+
+
+def _checked(
+    rows: Iterable[pa.RecordBatch], manifest: Manifest, rounding: Rounding
+) -> Iterator[pa.RecordBatch]:
+    """Rows with the columns of the release, each sensitive value one of its domain."""
+    public = [column.name for column in manifest.public]
+    names = [*public, *(column.name for column in manifest.sensitive)]
+    for batch in rows:
+        if batch.schema.names != names:
+            raise DataError("the batch does not have the columns of the release")
+        arrays = batch.columns[: len(public)]
+        for column in manifest.sensitive:
+            values = batch.column(len(arrays))
+            codes = codes_in(column.domain, column.name, values)
+            rounding.add(column.name, column.domain, values, codes)
+            arrays.append(column.domain.decode(codes))
+        # As the batch has them: some types are known by the metadata of their field only.
+        fields = list(batch.schema)[: len(public)]
+        fields += [
+            pa.field(column.name, array.type)
+            for column, array in zip(manifest.sensitive, arrays[len(public) :], strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _rebuild(
+    con: duckdb.DuckDBPyConnection, manifest: Manifest, rows: Iterable[pa.RecordBatch]
+) -> int:
+    """Write the release again with the rows added, in the order of its content; count them."""
+    public = [column.name for column in manifest.public]
+    names = [*public, *(column.name for column in manifest.sensitive)]
+    con.execute("CREATE SCHEMA privsql")
+    _copy_domains(con, manifest)
+    old = con.table(f"old.main.{quoted(manifest.table)}")
+    shown = [ColumnExpression(name) for name in names]
+    one = ConstantExpression(1).cast("BIGINT")
+    times = ColumnExpression(MULTIPLICITY).cast("BIGINT") if manifest.multiplicity else one
+    _store(con, "CREATE TEMP TABLE added AS", old.select(*shown).limit(0))
+    kinds = dict(zip(old.columns, old.types, strict=True))
+    gathered = 0
+    for batch in rows:
+        insert_fitted(con, "added", batch, kinds, public, gathered)
+        gathered += batch.num_rows
+    old_rows = old.select(*shown, times.alias(ROWS))
+    new_rows = con.table("added").select(*shown, one.alias(ROWS))
+    _store(con, "CREATE TEMP TABLE all_rows AS", old_rows.union(new_rows))
+    groups = _renumber(con, manifest)
+    joined = con.table("all_rows")
+    if manifest.grouped:
+        joined = marked(con, manifest.groups.columns, "all_rows")
+    content = [ColumnExpression(name) for name in (*names, *([GROUP] * manifest.grouped))]
+    if manifest.multiplicity:
+        count = FunctionExpression("sum", ColumnExpression(ROWS)).cast("BIGINT").alias(MULTIPLICITY)
+        final = joined.aggregate([*content, count])
+    else:
+        final = joined.select(*content)
+    table = published_table(manifest.table)
+    _store(con, f"CREATE TABLE {table} AS", final.sort(*content))
+    write_manifest(
+        con,
+        replace(
+            manifest,
+            rows=count_rows(con.table(table)),
+            groups=replace(manifest.groups, count=groups),
+            # Clients draw by themselves, under no key that we could know of.
+            privacy=replace(manifest.privacy, memory=False, batches=len(manifest.batches)),
+        ),
+    )
+    con.execute("DETACH old")
+    con.execute("CHECKPOINT")
+    return gathered
+
+
+def _renumber(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> int:
+    """Group numbers after new public values came: old merging, and new values on their own."""
+    names = manifest.groups.columns
+    keys = [ColumnExpression(name) for name in names]
+    counted = FunctionExpression("sum", ColumnExpression(ROWS)).cast("BIGINT").alias(ROWS)
+    _store(con, "CREATE TEMP TABLE counted AS", con.table("all_rows").aggregate([*keys, counted]))
+    tuples = con.table("counted")
+    labels = [f"{RESERVED}label_{place}" for place in range(len(names))]
+    for name, label in zip(names, labels, strict=True):
+        _label(con, name)
+        left, right = tuples.set_alias("s"), con.table(values_table(name)).set_alias("t")
+        tuples = left.join(right, _same(ColumnExpression("s", name), "t")).select(
+            *(ColumnExpression("s", each).alias(each) for each in left.columns),
+            ColumnExpression("t", "label").alias(label),
+        )
+    # One number for each combination of labels, in their order.
+    together = FunctionExpression("row", *(ColumnExpression(label) for label in labels))
+    kept = [ColumnExpression(name) for name in (*names, ROWS)]
+    _store(
+        con,
+        "CREATE TEMP TABLE labelled AS",
+        tuples.select(*kept, (together if labels else ConstantExpression(0)).alias(LABELS)),
+    )
+    numbered = con.sql(
+        "SELECT * EXCLUDE (privsql_labels),"
+        " CAST(dense_rank() OVER (ORDER BY privsql_labels) - 1 AS UINTEGER) AS privsql_group"
+        " FROM labelled"
+    )
+    _store(con, f"CREATE TABLE {TUPLES} AS", numbered.sort(*keys) if keys else numbered)
+    written = con.table(TUPLES)
+    if count_rows(written) != count_rows(con.table("counted")):
+        raise IntegrityError("the values of a public column do not have one label each")
+    return _largest(written, GROUP) + 1
+
+
+def _label(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Write the labels of a public column's values: the old ones, and new ones after them."""
+    value, label = ColumnExpression("value"), ColumnExpression("label")
+    old = con.table(f"old.{values_table(name)}")
+    shown = con.table("counted").select(ColumnExpression(name).alias("value")).distinct()
+    new = shown.set_alias("s").join(
+        old.set_alias("t"), _same(ColumnExpression("s", "value"), "t"), how="anti"
+    )
+    _store(con, "CREATE OR REPLACE TEMP TABLE fresh AS", new)
+    placed = con.sql("SELECT value, row_number() OVER (ORDER BY value) AS place FROM fresh")
+    after = ColumnExpression("place") + ConstantExpression(_largest(old, "label"))
+    added = placed.select(value, after.cast("UINTEGER").alias("label"))
+    both = old.select(value, label).union(added)
+    _store(con, f"CREATE TABLE {values_table(name)} AS", both.sort(value))
+
+
+def _same(value: duckdb.Expression, labels: str) -> duckdb.Expression:
+    # Rows compare NULL as equal to NULL, which single columns do not.
+    listed = FunctionExpression("row", ColumnExpression(labels, "value"))
+    return FunctionExpression("row", value) == listed
+
+
+def _copy_domains(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
+    for column in manifest.sensitive:
+        table = domain_table(column.name)
+        try:
+            listed = con.table(f"old.{table}")
+        except duckdb.CatalogException:  # too large to be listed
+            continue
+        _store(con, f"CREATE TABLE {table} AS", listed)
+
+
+def _store(con: duckdb.DuckDBPyConnection, create: str, relation: duckdb.DuckDBPyRelation) -> None:
+    # As a statement of its own: the relation's own create() does not notice Ctrl-C.
+    con.execute(f"{create} {relation.sql_query()}")
+
+
+def _largest(relation: duckdb.DuckDBPyRelation, name: str) -> int:
+    return int(
+        relation.aggregate([FunctionExpression("max", ColumnExpression(name))]).fetchall()[0][0]
+    )

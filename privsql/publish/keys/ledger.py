@@ -1,0 +1,358 @@
+"""The ledger of a key: publications under it, and the privacy loss of persons.
+
+``clinic.key.ledger`` has one line of JSON for each publication.  The same column with the
+same parameters repeats the same draws, and a second look at them shows nothing new: its loss
+counts once.  Any other parameters, another unit or another key for the same persons are new
+draws, and losses add:
+
+    epsilon(column) = sum of epsilon over the different draws of that column
+
+That holds for a person whose value stayed the same.  A draw is a function of the value as
+well, so a value that changed is drawn anew.  Each line therefore names the state of the source
+by a keyed digest (``fingerprint``), and whoever changed between all of them lost
+
+    changed(column) = sum of epsilon times the number of states over the different draws
+
+Publishing again what did not change is no new state.  The ledger holds no value, no count and
+nothing of the key but its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from privsql.errors import IntegrityError, OperationalError, ProgrammingError
+from privsql.files import lock, sync_folder
+from privsql.release.formats import check_format
+
+# Of a line, which says it from the second format on.
+FORMAT = 1
+
+# Where a row is a person, a person is a place in one source.
+ROW = "row"
+
+# What a line is about: a release, or rows that a client perturbed itself.
+PUBLISH, PERTURB = "publish", "perturb"
+
+
+class LedgerError(ProgrammingError):
+    """A publication would add to the privacy loss of persons."""
+
+    code = "ledger"
+    sqlstate = "42501"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One publication of one column: its perturbation and its privacy loss."""
+
+    mechanism: str
+    parameters: str  # retention.digest: the channel and the domain
+    epsilon: float
+    state: str = ""  # digest of who had which value (see fingerprint), where it is known
+
+    def __post_init__(self) -> None:
+        """Refuse what would make the sum of losses smaller, or no number."""
+        if not self.epsilon >= 0:
+            raise ValueError("a loss is a number of at least 0, or infinite")
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One line of the ledger.
+
+    ``source`` names the files of the source (a digest); it matters where a row is a person,
+    since only an unchanged source has every person at the same place.  Rows that stream out are
+    entered before the first of them leaves, when their state is not known: that line is not
+    ``complete``, and a later one of the same ``release`` takes its place.
+    """
+
+    time: str
+    table: str
+    release: str
+    unit: str
+    columns: Mapping[str, Loss]
+    key_id: str
+    source: str = ""
+    kind: str = PUBLISH
+    complete: bool = True
+
+    def draws(self, column: str) -> tuple[str, ...]:
+        """What the draws of a column are a function of; equal draws are looked at once."""
+        loss, table = self.columns[column], self.table.casefold()
+        place = (table, self.source) if self.unit == ROW else ()
+        return (self.key_id, self.unit.casefold(), loss.mechanism, loss.parameters, *place)
+
+    def state(self, column: str) -> str:
+        """State of the source for a column; an unknown one may be any, so it is one of its own.
+
+        Where a row is a person, the source is part of the draws already.
+        """
+        known = self.columns[column].state
+        return "" if self.unit == ROW else known or f"unknown, release {self.release}"
+
+    def shares_persons(self, other: Publication) -> bool:
+        """Whether two publications may be about the same persons: one table, or one unit."""
+        same_unit = self.unit.casefold() == other.unit.casefold() and self.unit != ROW
+        return same_unit or self.table.casefold() == other.table.casefold()
+
+    def to_json(self) -> str:
+        """Write the line; JSON has no infinity, so epsilons are text."""
+        columns = {
+            name: {**vars(c), "epsilon": repr(c.epsilon)} for name, c in self.columns.items()
+        }
+        return json.dumps({**vars(self), "columns": columns}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, line: str, where: Path | str = "LEDGER") -> Publication:
+        """Read a line of the file ``where``; ValueError, TypeError or KeyError if it is none."""
+        data: dict[str, Any] = json.loads(line)
+        check_format(int(data.pop("format", 1)), FORMAT, "the ledger", where=where)
+        losses = {
+            name: Loss(**{**loss, "epsilon": float(loss["epsilon"])})
+            for name, loss in dict(data["columns"]).items()
+        }
+        return cls(**{**data, "columns": losses})
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """The privacy loss of persons after the publication that was checked.
+
+    Infinity is what a column without an epsilon costs.
+    """
+
+    publications: int
+    columns: Mapping[str, float]  # every column published of these persons, now or before
+    changed: Mapping[str, float]  # the same for a person whose value changed every time
+    states: int  # of the source, where one column was published most often by the same draws
+    repeated: tuple[str, ...]  # columns whose draws were published before
+    added: tuple[str, ...]  # columns published before with other draws
+
+    @property
+    def epsilon(self) -> float:
+        """Total over all columns, for a person whose values never changed."""
+        return sum(self.columns.values())
+
+    @property
+    def worst(self) -> float:
+        """Total over all columns, for a person whose values changed every time."""
+        return sum(self.changed.values())
+
+    def __str__(self) -> str:
+        """Format in one line."""
+        times = "first publication" if self.publications == 1 else f"{self.publications} in all"
+        return f"epsilon {self.epsilon:.4g} ({_listed(self.columns)}); {times}"
+
+    def change(self) -> str | None:
+        """What a changed source adds, if it changed."""
+        if self.states == 1:
+            return None
+        return (
+            f"the source changed: {self.states} different states of it under this key; epsilon up"
+            f" to {self.worst:.4g} ({_listed(self.changed)}) for a person whose values changed"
+            " every time, and the changes may be visible"
+        )
+
+
+def _listed(losses: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
+
+
+@dataclass
+class _Looks:
+    """The draws of a column with the same parameters: what each costs, and from which states."""
+
+    epsilon: float = 0.0
+    states: set[str] = field(default_factory=set)
+
+
+def settled(lines: Iterable[Publication]) -> list[Publication]:
+    """Publications, each once: what was entered before its end gives way to what came of it."""
+    lines = list(lines)
+    done = {line.release for line in lines if line.complete}
+    return [line for line in lines if line.complete or line.release not in done]
+
+
+class Ledger:
+    """The publications under a key, one line of JSON each, only ever added to."""
+
+    def __init__(self, path: str | Path, key_id: str) -> None:
+        self.path = Path(path)
+        self.key_id = key_id
+        self._held: int | None = None
+
+    def __repr__(self) -> str:
+        """Show where it is."""
+        return f"Ledger({str(self.path)!r}, key_id={self.key_id!r})"
+
+    @contextmanager
+    def locked(self, *, wait: bool = False) -> Iterator[None]:
+        """Lock the ledger against other publishers from the check to the record."""
+        with self._open(exclusive=True, wait=wait) as descriptor:
+            self._held = descriptor
+            try:
+                yield
+            finally:
+                self._held = None
+
+    def publications(self) -> list[Publication]:
+        """Read all lines; an incomplete last line is not a publication."""
+        if self._held is None and not self.path.exists():
+            return []
+        with self._open(exclusive=False) as descriptor:
+            return self._read(descriptor)[0]
+
+    def check(
+        self,
+        table: str,
+        unit: str,
+        columns: Mapping[str, Loss],
+        *,
+        release: str = "",
+        source: str = "",
+        accept_loss: bool = False,
+    ) -> Accounting:
+        """Account for a publication that is about to be made; nothing is written.
+
+        New draws of a column that these persons had published before are refused unless
+        ``accept_loss``, and then their epsilons add.
+        """
+        planned = Publication("", table, release, unit, dict(columns), self.key_id, source)
+        lines = settled([*self.publications(), planned])
+        before = [entry for entry in lines if entry is not planned]
+        before = [entry for entry in before if entry.shares_persons(planned)]
+        draws: dict[str, dict[tuple[str, ...], _Looks]] = {}
+        names: dict[str, str] = {}
+        repeated: list[str] = []
+        added: list[str] = []
+        for entry in [*before, planned]:
+            for name, loss in entry.columns.items():
+                known = draws.setdefault(name.casefold(), {})
+                if entry is planned and known:
+                    (repeated if entry.draws(name) in known else added).append(name)
+                looks = known.setdefault(entry.draws(name), _Looks())
+                looks.epsilon = max(loss.epsilon, looks.epsilon)
+                looks.states.add(entry.state(name))
+                names[name.casefold()] = name
+        if added and not accept_loss:
+            raise LedgerError(
+                f"{', '.join(added)} of the same persons was published before with other"
+                " parameters, another unit, another key or from a changed source: fresh draws"
+                " add to the privacy loss of each person",
+                hint="publish with the earlier parameters, or accept the loss with --accept-loss;"
+                " use another key for other persons",
+            )
+        return Accounting(
+            publications=len(before) + 1,
+            columns={
+                names[name]: sum(looks.epsilon for looks in known.values())
+                for name, known in draws.items()
+            },
+            changed={
+                names[name]: sum(looks.epsilon * len(looks.states) for looks in known.values())
+                for name, known in draws.items()
+            },
+            states=max(
+                (len(looks.states) for known in draws.values() for looks in known.values()),
+                default=1,
+            ),
+            repeated=tuple(repeated),
+            added=tuple(added),
+        )
+
+    def record(
+        self,
+        table: str,
+        unit: str,
+        columns: Mapping[str, Loss],
+        release: str,
+        *,
+        source: str = "",
+        kind: str = PUBLISH,
+        complete: bool = True,
+    ) -> Publication:
+        """Add a publication that was made, and return once it is on the disk."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = Publication(
+            now, table, release, unit, dict(columns), self.key_id, source, kind, complete
+        )
+        with self._open(exclusive=True) as descriptor:
+            end, whole = self._read(descriptor)[1:]
+            line = f"{'' if whole else chr(10)}{entry.to_json()}\n".encode()
+            try:
+                os.ftruncate(descriptor, end)  # what is left of a line that was never finished
+                os.lseek(descriptor, end, os.SEEK_SET)
+                while line:
+                    line = line[os.write(descriptor, line) :]
+                os.fsync(descriptor)
+            except OSError as error:
+                raise self._unusable(error) from None
+        sync_folder(self.path)
+        return entry
+
+    @contextmanager
+    def _open(self, *, exclusive: bool, wait: bool = True) -> Iterator[int]:
+        if self._held is not None:
+            yield self._held
+            return
+        descriptor = self._descriptor(exclusive, wait)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)  # which also gives the lock back
+
+    def _descriptor(self, exclusive: bool, wait: bool) -> int:
+        """The file, locked; one that was replaced meanwhile would lose what is entered in it."""
+        flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
+        while True:
+            try:
+                descriptor = os.open(self.path, flags, 0o600)
+            except OSError as error:
+                raise self._unusable(error) from None
+            try:
+                lock(descriptor, shared=not exclusive, wait=wait)
+                if os.path.samestat(os.stat(self.path), os.fstat(descriptor)):
+                    return descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+                raise OperationalError(
+                    "another publication under this key is running", hint="wait until it has ended"
+                ) from None
+            except OSError as error:
+                os.close(descriptor)
+                raise self._unusable(error) from None
+            os.close(descriptor)
+
+    def _unusable(self, error: OSError) -> OperationalError:
+        return OperationalError(f"the ledger {self.path} cannot be used: {error.strerror}")
+
+    def _read(self, descriptor: int) -> tuple[list[Publication], int, bool]:
+        """Publications, where the last of them ends, and whether it ends with its line."""
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        content = b""
+        while part := os.read(descriptor, 1 << 20):
+            content += part
+        entries, end = [], 0
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            torn = number == len(lines)
+            if line or not torn:
+                try:
+                    entries.append(Publication.from_json(line.decode(), self.path))
+                except (ValueError, TypeError, KeyError, AttributeError):
+                    if torn:
+                        break
+                    raise IntegrityError(
+                        f"line {number} of the ledger {self.path} is damaged",
+                        hint="restore it from a backup: losses cannot be counted without it",
+                    ) from None
+                end += len(line) + (not torn)
+        return entries, end, end == 0 or content[end - 1 : end] == b"\n"

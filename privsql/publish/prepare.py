@@ -1,0 +1,122 @@
+"""From a column of the spec to its domain and channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privsql.channels import Categorical, Channel, Domain, FineGrain
+from privsql.errors import DataError, DomainError, InternalError
+from privsql.publish.perturb.finegrain import gammas, optimal_retentions, theta_rhos
+from privsql.publish.report import Notes
+from privsql.publish.source import Source
+from privsql.release.spec import ColumnSpec, with_domain
+
+# Mechanisms that look at the whole column at once.
+WHOLE = ("identity", "swap", "decoy")
+
+# Above this a published value gives nearly everything away; the spec must say it is meant.
+EPSILON_LIMIT = 5.0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A sensitive column as it will be perturbed.
+
+    ``channel`` is None for mechanisms that need the whole column: theirs follows from
+    what was published.
+    """
+
+    spec: ColumnSpec
+    type: str
+    domain: Domain
+    channel: Channel | None
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.spec.name
+
+
+@contextmanager
+def naming(column: str) -> Iterator[None]:
+    """Name the column in errors of its domain."""
+    try:
+        yield
+    except DomainError as problem:
+        raise DataError(f"column {column}: {problem.reason}", hint=problem.hint) from None
+
+
+def resolve(spec: ColumnSpec, kind: str, source: Source, notes: Notes) -> Column:
+    """Settle domain and channel of a sensitive column."""
+    if spec.domain is None:
+        spec = with_domain(spec, _observed(spec, source, notes))
+    if spec.domain is None:
+        raise InternalError(f"column {spec.name} has no domain")
+    if spec.conversion:
+        notes.say(f"{spec.name}: {spec.conversion}")
+    channel = spec.channel()
+    if spec.mechanism == "finegrain":
+        channel = _fine(spec, spec.domain, source, notes)
+    if spec.mechanism in WHOLE:
+        notes.depends_on_raw(f"{spec.mechanism} on {spec.name} draws from the data itself")
+    elif channel is not None and channel.epsilon > EPSILON_LIMIT + 1e-9 and not spec.accept_epsilon:
+        raise DataError(
+            f"column {spec.name}: one published value has an epsilon of"
+            f" {channel.epsilon:.2f}, above {EPSILON_LIMIT:g}",
+            hint="lower the retention, coarsen the step, or write accept_epsilon = true",
+        )
+    return Column(spec, kind, spec.domain, channel)
+
+
+def _observed(spec: ColumnSpec, source: Source, notes: Notes) -> Domain:
+    values = source.distinct(spec.name)
+    listed = [value for value in values.to_pylist() if value is not None]
+    if not listed:
+        raise DataError(
+            f"column {spec.name} contains only NULL, so no domain can be observed",
+            hint="write the domain in the spec, or drop the column",
+        )
+    notes.warn(f"the domain of {spec.name} was taken from the data: it shows which values occur")
+    notes.depends_on_raw(f"the domain of {spec.name} was observed")
+    with naming(spec.name):
+        return Categorical(tuple(listed), spec.nullable or values.null_count > 0)
+
+
+def _fine(spec: ColumnSpec, domain: Domain, source: Source, notes: Notes) -> FineGrain:
+    wanted = spec.finegrain
+    if wanted is None:
+        raise InternalError(f"column {spec.name} has neither rho nor theta")
+    if wanted.prior_from == "raw":
+        prior = frequencies(source, spec.name, domain)
+        notes.warn(f"the retentions of {spec.name} were derived from raw frequencies")
+        notes.depends_on_raw(f"the retentions of {spec.name} follow from raw frequencies")
+    elif wanted.prior is not None:
+        prior = np.asarray(wanted.prior)
+    else:
+        prior = np.full(domain.size, 1 / domain.size)
+    rhos = wanted.rho if wanted.theta is None else theta_rhos(prior, wanted.theta)
+    gamma = gammas(rhos or ())
+    # With many values no retention can reach the usual floor: then half of what can.
+    own = (gamma - 1) / (domain.size - 1 + gamma)
+    floor = min(wanted.floor, 0.5 * float(own.min())) if wanted.floor == 0.01 else wanted.floor
+    retentions = optimal_retentions(gamma, prior, sides=wanted.sides, floor=floor)
+    notes.say(f"{spec.name}: retentions from {retentions.min():.4g} to {retentions.max():.4g}")
+    return FineGrain(retentions)
+
+
+def frequencies(source: Source, name: str, domain: Domain) -> np.ndarray[Any, Any]:
+    """Raw frequencies of a column: only for what the spec asks from raw data."""
+    counts = np.zeros(domain.size)
+    for batch in source.batches([name]):
+        with naming(name):
+            codes = domain.codes(batch.column(0))
+        counts += np.bincount(codes, minlength=len(counts))
+    if not counts.any():
+        raise DataError("the source has no rows", hint="publish a source with at least one row")
+    total: np.ndarray[Any, Any] = counts / counts.sum()
+    return total

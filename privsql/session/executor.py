@@ -1,0 +1,90 @@
+"""Tables that a statement loads into the answering database, and their reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from privsql.engines import Embedded, Memory
+from privsql.engines.recent import Recent
+from privsql.session.planner import Planned
+from privsql.session.settings import Settings
+from privsql.sql.outer.parts import Out
+from privsql.sql.plan.planner import BlockPlan, check_work
+from privsql.sql.reconstruct.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
+from udfs.intervals import critical
+
+# Plans that are kept, about a megabyte each, and bytes of a plan's own tables that stay with it.
+REMEMBERED = 64
+STANDING = 100_000
+
+
+# A statement, the settings it was asked under, and the form of its scans where one is forced.
+Key = tuple[str, Settings, str | None]
+
+
+class Loading:
+    """Scans, and loads what they bring; keeps plans that may be asked for again."""
+
+    def __init__(self, engine: Embedded, memory: Memory) -> None:
+        self._engine = engine
+        self._memory = memory
+        self._plans: Recent[Key, Planned] = Recent(REMEMBERED)
+        self._standing: set[str] = set()  # prefixes of plans whose tables stay in memory
+
+    def known(self, key: Key | None) -> Planned | None:
+        """The plan of a statement that was asked before."""
+        return None if key is None else self._plans.get(key)
+
+    def remember(self, key: Key, planned: Planned) -> None:
+        """Keep a plan; the one that was used longest ago goes when there are too many."""
+        old = self._plans.put(key, planned)
+        if old is not None:
+            for plan in old.plans:
+                if plan.prefix in self._standing:
+                    self._standing.remove(plan.prefix)
+                    self._memory.forget(f"{plan.prefix}_z", *plan.tables)
+
+    def forget(self, planned: Planned, loaded: Sequence[str], staying: bool) -> None:
+        """Drop what a query loaded; tables that belong to a remembered plan stay for next time."""
+        kept: set[str] = set()
+        if staying:
+            for plan in planned.plans:
+                own = {f"{plan.prefix}_z", *plan.tables}
+                small = sum(each.nbytes for each in plan.tables.values()) <= STANDING
+                if small and own <= set(loaded):
+                    self._standing.add(plan.prefix)
+                    kept |= own
+        dropped = [name for name in loaded if name not in kept]
+        if dropped:
+            self._memory.forget(*dropped)
+
+    def load(
+        self, plan: BlockPlan, loaded: list[str], settings: Settings, outs: Sequence[Out]
+    ) -> pa.Table:
+        """Scan a block, and load what its reconstruction reads."""
+        scanned = self._engine.scan(*plan.scan.both)
+        check_work(plan, scanned)
+        tables = {f"{plan.prefix}_scan": scanned}
+        if plan.watched and plan.moments:
+            # The gate reads the personal groups of such a scan itself; nobody else does.
+            spare = [family(k) for k, heavy in plan.watched.items() for family in _families(heavy)]
+            tables[f"{plan.prefix}_scan"] = scanned.drop_columns(spare)
+        if plan.beside is not None:
+            tables[f"{plan.prefix}_beside"] = self._engine.scan(*plan.beside.both)
+        cells = 1
+        if settings.simultaneous:
+            cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in outs))
+        if settings.simultaneous or plan.prefix not in self._standing:
+            z = critical(settings.confidence_level, cells)
+            tables[f"{plan.prefix}_z"] = pa.table({"z": pa.array([z])})
+            tables |= plan.tables
+        loaded += tables
+        self._memory.load_all(tables)
+        return scanned
+
+
+def _families(weighted: bool) -> tuple[Family, ...]:
+    weights = (GROUP_SUM, GROUP_SQUARES) if weighted else ()
+    return (GROUP_BITS, GROUP_ROWS, *weights)

@@ -1,0 +1,286 @@
+"""The disclosure check between scan and reconstruction: which cells may be answered.
+
+    engine ── ranges ──> groups and rows behind each cell ── judge ──> personal, or few
+           ── atoms ───> the same cells as vectors over public tuples
+                         ── history ──> what earlier answers of this user would give away with them
+
+Nothing is reconstructed before it has spoken.  Differences are kept account of only behind a
+server: whoever holds the file can read every published row of it anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsql.answer.outcome import Personal
+from privsql.engines import Embedded
+from privsql.errors import Notice
+from privsql.policy.history import History
+from privsql.policy.journal import Journal
+from privsql.policy.personal import Verdict, floats, judge, notices
+from privsql.policy.vectors import Space, cells_of
+from privsql.release.manifest import Policy
+from privsql.sql.plan.planner import Behind, BlockPlan, Printed
+from privsql.sql.reconstruct.columns import (
+    GROUP_BITS,
+    GROUP_HIGH,
+    GROUP_LOW,
+    GROUP_ROWS,
+    GROUP_SQUARES,
+    GROUP_SUM,
+    GROUPING,
+    KEY,
+    REFUSED,
+    SECRET,
+)
+
+TUPLES = "SELECT privsql_rows AS rows, privsql_group AS groups FROM privsql.tuples ORDER BY rowid"
+
+Evaluate = Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
+Ints = NDArray[np.int64]
+RANGES = (KEY, GROUP_LOW, GROUP_HIGH, GROUP_ROWS, GROUP_SUM, GROUP_SQUARES)
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server adds to a session: who asks, what was answered before, and the log."""
+
+    user: str
+    history: History | None = None
+    journal: Journal | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The decision about one block."""
+
+    verdict: Verdict
+    cells: pa.Table  # keys of the cells that were judged
+    notices: tuple[Notice, ...]
+    personal: Personal
+    digest: str  # names the groups behind the block, for the log
+
+    @property
+    def mask(self) -> pa.Table:
+        """The keys of all cells, and which aggregates of each are hidden."""
+        made = _keys(self.cells)
+        for i, hidden in self.verdict.refused.items():
+            made = made.append_column(REFUSED(i), pa.array(hidden))
+        return made
+
+
+def accounted(served: Served | None, policy: Policy) -> bool:
+    """Whether a user's answers are compared with earlier ones."""
+    return (
+        served is not None
+        and served.history is not None
+        and policy.differences == "check"
+        and policy.personal_groups != "allow"
+    )
+
+
+def open_to_all(policy: Policy) -> bool:
+    """Whether everything may be answered."""
+    return policy.personal_groups == "allow" and not policy.min_rows
+
+
+class Gate:
+    """Judges the blocks of one session's statements."""
+
+    def __init__(
+        self,
+        engine: Embedded,
+        evaluate: Evaluate,
+        policy: Policy,
+        total: int,
+        release: str,
+        served: Served | None = None,
+        secrets: Printed | None = None,
+    ) -> None:
+        """``secrets`` is the scan of the rows' secret numbers, where there are measures."""
+        self._engine = engine
+        self._evaluate = evaluate
+        self._policy = policy
+        self._total = total
+        self._release = release
+        self._served = served
+        self._secrets = secrets
+        self._space: Space | None = None
+
+    @property
+    def differences(self) -> bool:
+        """Whether answers are compared with earlier ones."""
+        return accounted(self._served, self._policy)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether digits below a hundredth of the standard error are cut off."""
+        return self._served is not None and self._policy.personal_groups == "refuse"
+
+    @property
+    def off(self) -> bool:
+        """Whether everything may be answered."""
+        return open_to_all(self._policy)
+
+    def decide(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> Decision:
+        """Judge the cells of a block whose scan is loaded; what is admitted is remembered."""
+        found = self.ranges(plan, behind, scanned)
+        verdict = judge(found, behind.bases, self._policy, self._total)
+        if self.differences:
+            verdict = self._compared(plan, behind, found, verdict)
+        number = sum(cells.size for cells in verdict.personal.values())
+        summary = Personal(
+            self._policy.personal_groups,
+            number,
+            _count(verdict.personal),
+            _count(verdict.few),
+            _count(verdict.close),
+            _count(verdict.refused),
+        )
+        said = tuple(notices(verdict, self._policy, _labels(found)))
+        logged = self._served is not None and self._served.journal is not None
+        return Decision(verdict, found, said, summary, _digest(found) if logged else "")
+
+    def foreseen(self, plan: BlockPlan, behind: Behind | None) -> str:
+        """The policy's decision on a block, in words.  Nothing is answered or recorded."""
+        policy = self._policy
+        if self.off:
+            return "allow: no group is treated as personal"
+        if behind is None:
+            return (
+                "no sensitive value is revealed, or only totals of all rows, so no group is"
+                " personal"
+            )
+        found = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
+        if behind.together is not None:
+            # Hidden columns are in the ranges; the states want them from the block's own scan.
+            tables = {f"{plan.prefix}_members": found, f"{plan.prefix}_scan": found, **plan.tables}
+            found = self._evaluate(behind.together, tables)
+        verdict = judge(found, behind.bases, policy, self._total)
+        cells = sum(each.size for each in verdict.personal.values())
+        parts = [
+            f"{_count(verdict.personal)} of {cells} cells are about one personal group",
+            f"{_count(verdict.few)} about fewer than {policy.min_rows} rows",
+            f"{_count(verdict.refused)} would not be answered",
+        ]
+        more = "; checked against your earlier answers as well" if self.differences else ""
+        return f"{policy.personal_groups}: {', '.join(parts)}{more}"
+
+    def ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:
+        """The personal groups behind each cell, for each base of aggregates."""
+        if behind.gathered is not None:
+            if plan.moments:  # no states, so a row for each cell
+                return _of_cells(scanned)
+            return self._evaluate(behind.gathered, {})
+        members = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
+        if behind.together is None:
+            return members
+        return self._evaluate(behind.together, {f"{plan.prefix}_members": members})
+
+    # -- differences ----------------------------------------------------------------------
+
+    def _compared(
+        self, plan: BlockPlan, behind: Behind, found: pa.Table, verdict: Verdict
+    ) -> Verdict:
+        """Compare the remaining cells with the user's earlier answers."""
+        served = self._served
+        if served is None or served.history is None:
+            raise AssertionError("differences are checked by a server only")
+        rows = np.maximum.reduce(
+            [
+                np.nan_to_num(floats(found, GROUP_ROWS(k)))
+                for those in behind.bases.values()
+                for k in those
+            ]
+        )
+        # Large cells first: if one of two has to go it is the smaller one.
+        order = np.argsort(-rows, kind="stable")
+        place = np.empty(order.size, dtype=np.int64)
+        place[order] = np.arange(order.size)
+        numbered = _keys(found).append_column("cell", pa.array(place))
+        atoms = self._engine.scan(behind.atoms.sql, behind.atoms.parameters)
+        tables = {f"{plan.prefix}_atoms": atoms, f"{plan.prefix}_cells": numbered}
+        vectors = self._evaluate(behind.matched, tables)
+        space = self._coordinates()
+        cells, owners = cells_of(vectors, behind.vectors, verdict.refused, order, space)
+        admission = served.history.check(served.user, self._release, space.atoms, cells)
+        close = {i: np.zeros(order.size, dtype=np.bool_) for i in behind.bases}
+        for (i, cell), admitted in zip(owners, admission.admitted, strict=True):
+            close[i][cell] = not admitted
+        return verdict.with_close(close, self._policy)
+
+    def _coordinates(self) -> Space:
+        """Made when first needed: it takes a scan where there are public measures."""
+        if self._space is None:
+            found = self._engine.scan(TUPLES)
+            rows = found.column("rows").to_numpy().astype(np.int64)
+            groups = found.column("groups").to_numpy().astype(np.int64)
+            secrets = None
+            if self._secrets is not None:
+                sums = self._engine.scan(self._secrets.sql, self._secrets.parameters)
+                secrets = np.zeros((sums.num_columns - 1, rows.size))
+                at = sums.column("atom").to_numpy().astype(np.int64)
+                for b in range(len(secrets)):
+                    secrets[b, at] = sums.column(SECRET(b)).to_numpy()
+            self._space = Space(rows, groups, secrets)
+        return self._space
+
+
+def _labels(found: pa.Table) -> Callable[[int], str] | None:
+    """How a notice names a cell: by its keys; an answer without keys needs no name."""
+    keys = KEY.within(found.column_names)
+    if not keys:
+        return None
+    return lambda row: ", ".join(str(found.column(name)[row].as_py()) for name in keys)
+
+
+def _of_cells(scanned: pa.Table) -> pa.Table:
+    """A scan's keys and ranges; all of its keys are in use."""
+    names = scanned.column_names
+    found = scanned.select([n for n in names if any(family.within([n]) for family in RANGES)])
+    for name in names:
+        s = GROUP_BITS.number(name)
+        if s is not None:
+            # Bits that some group number has, and those that some lack (see sql.membership).
+            bits = scanned.column(name)
+            known = np.asarray(bits.is_valid())
+            filled = pc.fill_null(bits, pa.scalar(0, bits.type))
+            packed = np.asarray(filled.to_numpy(), dtype=np.uint64)
+            high, low = packed >> np.uint64(32), ~packed & np.uint64(2**32 - 1)
+            for family, values in ((GROUP_LOW, low), (GROUP_HIGH, high)):
+                shown = pa.array(values.astype(np.float64), mask=~known)
+                found = found.append_column(family(s), shown)
+    nothing = pa.array(np.zeros(found.num_rows, dtype=np.int64))
+    for name in names:
+        i = KEY.number(name)
+        if i is not None:
+            found = found.append_column(GROUPING(i), nothing)
+    return found
+
+
+def _keys(cells: pa.Table) -> pa.Table:
+    """What tells cells apart: their keys, and which of those are in use."""
+    names = cells.column_names
+    return cells.select([*KEY.within(names), *GROUPING.within(names)])
+
+
+def _count(cells: Mapping[int, NDArray[np.bool_]]) -> int:
+    return sum(int(each.sum()) for each in cells.values())
+
+
+def _digest(found: pa.Table) -> str:
+    """A name for the groups behind a block: public, and short enough for a log."""
+    made = hashlib.sha256()
+    for name in found.column_names:
+        if any(family.within([name]) for family in (GROUP_LOW, GROUP_HIGH, GROUP_ROWS)):
+            made.update(name.encode())
+            values = np.nan_to_num(floats(found, name), nan=-1)
+            made.update(np.sort(values).tobytes())
+    return made.hexdigest()[:16]

@@ -1,0 +1,544 @@
+"""The session: the single path of a query from every front.
+
+text ── parse ──> statement ── compile ──> blocks and the SQL around them
+     ── plan ───> scan and reconstruction of each block
+     ── engine ─> the scan's result, materialised
+     ── memory ─> estimates, error bars, the rest of the query ──> Outcome
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from privsql.answer.columns import columns
+from privsql.answer.digits import coarse
+from privsql.answer.notices import notices_of
+from privsql.answer.outcome import Outcome, Personal, ResultColumn
+from privsql.engines import Embedded, Memory, Most, Watch, watching
+from privsql.errors import (
+    Error,
+    InterfaceError,
+    NotSupportedError,
+    Place,
+    ProgrammingError,
+)
+from privsql.policy.limits import Limits
+from privsql.policy.personal import refusal
+from privsql.release.store import open_release
+from privsql.session.audit_tables import Audited
+from privsql.session.caches import Remembered, key_of
+from privsql.session.executor import Loading
+from privsql.session.gate import Decision, Gate, Served, accounted, open_to_all
+from privsql.session.log import logged
+from privsql.session.planner import Planned, Planning
+from privsql.session.result import outcome_of
+from privsql.session.settings import Settings
+from privsql.sql.catalog import Catalog, Sensitive
+from privsql.sql.explain.expand import Expanded, expand
+from privsql.sql.explain.explain import Explained, explain
+from privsql.sql.parse.parameter_types import parameter_types, without_values
+from privsql.sql.parse.statement import Statement, only, parts
+from privsql.sql.plan.planner import (
+    Behind,
+    BlockPlan,
+    Change,
+    Gap,
+    Printed,
+    changed_statement,
+    empty_query,
+    located,
+    place_in,
+    public_columns,
+    secrets_scan,
+)
+from privsql.sql.reconstruct.inverted import inverted_notices
+from privsql.sql.scan.forms import MOST_RESCANNED, STATES
+
+# Characters of a statement whose plan is worth its memory.
+SHORT = 20_000
+
+
+class Session:
+    """Answers statements about one release."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        tables: Mapping[str, pa.Table] | None = None,
+        limits: Limits | None = None,
+        served: Served | None = None,
+        **settings: object,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._watch = Watch()
+        self.release = open_release(path)
+        manifest = self.release.manifest
+        self._tables = {name: _as_arrow(table) for name, table in (tables or {}).items()}
+        self._most = Most(self.limits.rows, self.limits.cells, self.limits.bytes)
+        self._engine = Embedded(
+            self.release,
+            tables=self._tables,
+            memory_limit=self.limits.memory,
+            threads=self.limits.threads,
+            spill=self.limits.spill,
+            most=self._most,
+        )
+        self._memory = Memory(memory_limit=self.limits.memory)
+        self._mirror = Memory(memory_limit=self.limits.memory)
+        self._lock = threading.RLock()
+        self._closed = False
+        self.settings = Settings().with_options(settings)
+        for name, table in self._tables.items():
+            self._memory.load(name, table)
+            self._mirror.load(name, table.slice(0, 0))
+        columns = (
+            *((c.name, c.type) for c in manifest.public),
+            *((c.name, c.type) for c in manifest.sensitive),
+        )
+        (counts,) = self._engine.scan(
+            "SELECT coalesce(sum(privsql_rows), 0)::BIGINT AS total, count(*) AS tuples"
+            " FROM privsql.tuples"
+        ).to_pylist()
+        self._total = counts["total"]
+        self.catalog = Catalog(
+            manifest.table,
+            columns,
+            {
+                c.name: Sensitive(c.name, c.type, c.mechanism, c.domain, c.channel)
+                for c in manifest.sensitive
+            },
+            {
+                name: tuple((f.name, str(f.type)) for f in t.schema)
+                for name, t in self._tables.items()
+            },
+            weighted=manifest.weighted,
+            multiplicity=manifest.multiplicity,
+            grouped=manifest.grouped,
+            rows=self._total,
+            tuples=counts["tuples"],
+            grouping=tuple(c.name for c in manifest.public if c.grouping),
+        )
+        self._mirror.load(manifest.table, self._engine.scan(empty_query(self.catalog)))
+        # The form of all scans, for tests and benchmarks; no statement can set it.
+        self.form: str | None = None
+        self.rescan = True  # whether states tell where moments leave reliability in doubt
+        # Of the last answer's blocks: forms, and those that the same kind of scan could have.
+        self.forms: tuple[str, ...] = ()
+        self.able: tuple[str, ...] = ()
+        self._served = served
+        self._remembered = Remembered()
+        self._groups: list[str] = []  # digests of the groups behind the statement under way
+        self._loading = Loading(self._engine, self._memory)
+        self._audited = Audited(self._engine, manifest, self.limits.memory)
+        release = self.release.identity
+        salt = int(release[:12], 16)
+        measures = any(not column.grouping for column in manifest.public)
+        self._planning = Planning(
+            self.catalog,
+            self._memory,
+            self._mirror,
+            salt=salt,
+            accounted=accounted(served, manifest.policy),
+            judged=not open_to_all(manifest.policy),
+            listable=manifest.policy.rows == "allow",
+            audited=self._audited.memory,
+        )
+        self._gate = Gate(
+            self._engine,
+            self._planning.evaluated,
+            manifest.policy,
+            self._total,
+            release,
+            served,
+            secrets_scan(self.catalog, salt) if measures else None,
+        )
+
+    # -- statements -------------------------------------------------------------------
+
+    def statements(self, sql: str) -> list[str]:
+        """Split at semicolons."""
+        watch = Watch(self.limits.seconds)
+        return watch.breakable(lambda: parts(sql, characters=self.limits.characters))
+
+    def run(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
+        **options: object,
+    ) -> Outcome:
+        """Answer one statement.
+
+        ``options`` are those of ``SET privsql.*``, for this once; ``said`` among them is what
+        the analyst wrote where that was another dialect, for the log.
+        """
+        said = str(options.pop("said", None) or sql)
+        with self._lock:
+            self._groups.clear()
+            table = self.release.manifest.table
+            with logged(self._served, said, table, self._groups) as log:
+                key = self._key(sql, parameters, options)
+                known = self._remembered.get(key)
+                if known is not None and not self._closed:
+                    outcome, groups = known
+                    self._groups += groups
+                    return log(outcome)
+                outcome = self._run(sql, parameters, options)
+                self._remembered.put(key, outcome, self._groups)
+                return log(outcome)
+
+    def remembers(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
+        **options: object,
+    ) -> bool:
+        """Whether ``run`` would give an answer that it gave before, in no time."""
+        return self._remembered.get(self._key(sql, parameters, options)) is not None
+
+    def _key(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        options: Mapping[str, object],
+    ) -> Hashable | None:
+        """What makes two questions the same one, where answers are remembered."""
+        if self._served is None:
+            return None
+        return key_of(sql, parameters, options, self.settings)
+
+    def parameter_types(self, sql: str, given: Mapping[int, str] | None = None) -> list[str]:
+        """DuckDB's types of ``$1``, ``$2``, ... where their values are not known yet.
+
+        ``given`` are those that whoever asks has settled.
+        """
+        with self._lock, self._watched() as watch:
+            self._check_open()
+            tree = watch.breakable(lambda: self._one(sql)).tree
+            if tree is None:
+                return []
+
+            def alone(query: str) -> str | None:
+                try:
+                    return self._mirror.describe(query)[0][1]
+                except Error:
+                    return None
+
+            table = self.catalog.table
+            return watch.breakable(lambda: parameter_types(tree, table, given or {}, alone))
+
+    def describe(
+        self, sql: str, types: Sequence[str] = (), **options: object
+    ) -> tuple[ResultColumn, ...]:
+        """The columns of an answer, error bars included, without asking the question.
+
+        Parameters are known by their DuckDB type only.  Scans are bound and never run.
+        """
+        with self._lock, self._watched() as watch:
+            self._check_open()
+            statement = watch.breakable(lambda: self._one(sql))
+            settings = self.settings.with_options({**statement.options, **options})
+            if statement.kind == "explain":
+                kinds = {
+                    "block": "BIGINT",
+                    "item": "VARCHAR",
+                    "name": "VARCHAR",
+                    "value": "VARCHAR",
+                }
+                return tuple(ResultColumn(name, kind) for name, kind in kinds.items())
+            problem: Error | None = None
+            for samples in (False, True) if types else (False,):
+                open_ = without_values(statement, types, samples=samples)
+                try:
+                    planned = watch.breakable(partial(self._planning.plan, open_, None, settings))
+                except (ProgrammingError, NotSupportedError) as found:
+                    problem = problem or found
+                else:
+                    return columns(self._without_rows(planned, settings))
+            raise problem or ProgrammingError("there is no query in this statement")
+
+    def _without_rows(self, planned: Planned, settings: Settings) -> Outcome:
+        """An answer with the columns of a plan's and no row; nothing is scanned."""
+        if planned.audited is not None:
+            found = planned.audited.run(*_no_rows(planned.final).both)
+            return outcome_of(found, planned.outs, planned.described, settings)
+        if planned.probe is not None:
+            found = self._mirror.run(*planned.probe.both)
+            return outcome_of(found, planned.outs, planned.described, settings)
+        if planned.listing is not None:
+            found = self._engine.scan(*_no_rows(planned.listing).both)
+            return outcome_of(found, planned.outs, planned.described, settings)
+        loaded: list[str] = []
+        try:
+            for plan in planned.plans:
+                beside = None if plan.beside is None else _no_rows(plan.beside)
+                empty = replace(plan, scan=_no_rows(plan.scan), beside=beside)
+                self._loading.load(empty, loaded, settings, planned.outs)
+            table = self._memory.run(*_no_rows(planned.final).both)
+        finally:
+            if loaded:
+                self._memory.forget(*loaded)
+        return outcome_of(table, planned.outs, planned.described, settings)
+
+    def _run(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        options: Mapping[str, object],
+    ) -> Outcome:
+        with self._watched() as watch:
+            self._check_open()
+            statement = watch.breakable(lambda: self._one(sql))
+            settings = self.settings.with_options({**statement.options, **options})
+            if statement.kind in ("set", "reset", "show"):
+                return self._setting(statement)
+            if statement.kind == "explain":
+                return self._explained(statement, parameters, settings)
+            return self._answer(statement, parameters, settings)
+
+    def _setting(self, statement: Statement) -> Outcome:
+        if statement.kind == "set":
+            try:
+                self.settings = self.settings.with_option(statement.name, statement.value)
+            except ProgrammingError as problem:
+                problem.place = Place(statement.text, 0, len(statement.text))
+                raise
+            return Outcome("set", (), pa.table({}))
+        short = statement.name.removeprefix("privsql.")
+        if not hasattr(Settings(), short):
+            Settings().with_option(statement.name, None)
+        if statement.kind == "reset":
+            self.settings = replace(self.settings, **{short: getattr(Settings(), short)})
+            return Outcome("set", (), pa.table({}))
+        value = str(getattr(self.settings, short)).lower()
+        return Outcome(
+            "rows", (ResultColumn(short, "VARCHAR"),), pa.table({short: pa.array([value])})
+        )
+
+    def _answer(
+        self,
+        statement: Statement,
+        given: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Outcome:
+        # A dashboard asks the same again and again; parameters take part in planning.
+        short = not given and len(statement.text) <= SHORT
+        key = (statement.text, settings, self.form) if short else None
+        planned = self._loading.known(key)
+        if planned is None:
+            planned = self._watch.breakable(lambda: self._plan(statement, given, settings))
+            if key is not None:
+                self._loading.remember(key, planned)
+        if planned.audited is not None:
+            found = planned.audited.run(*planned.final.both, most=self._most)
+            return outcome_of(found, planned.outs, planned.described, settings)
+        if planned.probe is not None:
+            found = self._mirror.run(*planned.probe.both)
+            return outcome_of(found, planned.outs, planned.described, settings)
+        if planned.listing is not None:
+            found = self._engine.scan(*planned.listing.both)
+            outcome = outcome_of(found, planned.outs, planned.described, settings)
+            return replace(outcome, notices=planned.notices)
+        self.forms = tuple(plan.form for plan in planned.plans)
+        self.able = tuple(form for plan in planned.plans for form in plan.able)
+        loaded: list[str] = []
+        notices = list(planned.notices)
+        personal = Personal(self.release.manifest.policy.personal_groups)
+        staying = False
+        try:
+            scans = self._scanned(planned, loaded, settings)
+            if self._in_doubt(planned, scans):
+                # Nothing was answered or accounted for yet: states take the place of moments.
+                self._loading.forget(planned, loaded, staying=False)
+                loaded.clear()
+                planned = self._watch.breakable(
+                    lambda: self._planning.plan(statement, given, settings, STATES)
+                )
+                if key is not None:
+                    self._loading.remember(key, planned)
+                scans = self._scanned(planned, loaded, settings)
+            changes = []
+            for plan, behind, scanned in zip(planned.plans, planned.behind, scans, strict=True):
+                notices += inverted_notices(plan.block, plan.steps, scanned)
+                gap = None
+                if behind is not None and not self._gate.off:
+                    decision = self._gate.decide(plan, behind, scanned)
+                    self._groups.append(decision.digest)
+                    personal += decision.personal
+                    notices += decision.notices
+                    loaded.append(f"{plan.prefix}_mask")
+                    gap = self._gap(plan, behind, decision, statement)
+                rounded = self._gate.rounded and plan.states is not None
+                if gap is not None or rounded:
+                    changes.append(Change(plan, gap, rounded))
+            final = planned.final
+            if changes:
+                final = changed_statement(planned.tree, changes, planned.parameters)
+            # One row a block needs no limit; a public table could be joined to it many times.
+            one_row = not self._tables and not any(p.block.grouped for p in planned.plans)
+            table = self._memory.run(*final.both, most=None if one_row else self._most)
+            staying = key is not None and not settings.simultaneous
+        except Error as problem:
+            tree = planned.tree if statement.tree is None else statement.tree
+            raise located(problem, tree, statement.source) from None
+        finally:
+            self._loading.forget(planned, loaded, staying)
+        outcome = outcome_of(table, planned.outs, planned.described, settings)
+        if self._gate.rounded:
+            outcome = replace(outcome, bars={i: coarse(bars) for i, bars in outcome.bars.items()})
+        said = (*notices, *outcome.notices, *notices_of(outcome, planned.counts))
+        return replace(outcome, notices=said, personal=personal)
+
+    def _scanned(self, planned: Planned, loaded: list[str], settings: Settings) -> list[pa.Table]:
+        """Scan all blocks, and load what their reconstruction reads."""
+        return [self._loading.load(plan, loaded, settings, planned.outs) for plan in planned.plans]
+
+    def _in_doubt(self, planned: Planned, scans: Sequence[pa.Table]) -> bool:
+        """Whether the scans' bounds leave open if some cell may be called reliable."""
+        asked = [
+            plan.doubtful
+            for plan, scanned in zip(planned.plans, scans, strict=True)
+            if plan.doubtful is not None and scanned.num_rows * plan.told <= MOST_RESCANNED
+        ]
+        return self.rescan and any(
+            self._memory.run(*each.both).column(0).to_pylist() == [True] for each in asked
+        )
+
+    def _plan(
+        self,
+        statement: Statement,
+        given: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Planned:
+        return self._planning.plan(statement, given, settings, self.form)
+
+    def _gap(
+        self, plan: BlockPlan, behind: Behind, decision: Decision, statement: Statement
+    ) -> Gap | None:
+        """The cells of a block that stay empty; a single answer that is refused is an error."""
+        verdict = decision.verdict
+        if not verdict.any_refused:
+            return None
+        if not plan.block.grouped:
+            policy = self.release.manifest.policy
+            problem = refusal(verdict, public_columns(plan.block), policy)
+            problem.place = place_in(plan.block, statement.source)
+            raise problem
+        self._memory.load(f"{plan.prefix}_mask", decision.mask)
+        return Gap(tuple(verdict.refused), behind.classes)
+
+    def _plan_of(
+        self,
+        statement: Statement,
+        given: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Explained:
+        """Plan a query and say how it would be answered; no sensitive value is read."""
+        planned = self._plan(statement, given, settings)
+        pairs = zip(planned.described, planned.outs, strict=False)
+        return explain(
+            planned.plans,
+            planned.final,
+            [(name, out.estimate) for (name, _), out in pairs],
+            self.catalog,
+            planned.parameters,
+            self._planning.evaluated,
+            estimator=settings.estimator,
+            level=settings.confidence_level,
+            policies=[
+                self._gate.foreseen(plan, behind)
+                for plan, behind in zip(planned.plans, planned.behind, strict=True)
+            ],
+        )
+
+    def _explained(
+        self,
+        statement: Statement,
+        parameters: Sequence[object] | Mapping[str, object] | None,
+        settings: Settings,
+    ) -> Outcome:
+        plan = self._watch.breakable(lambda: self._plan_of(statement, parameters, settings))
+        table = plan.table()
+        columns = tuple(
+            ResultColumn(f.name, "BIGINT" if pa.types.is_integer(f.type) else "VARCHAR")
+            for f in table.schema
+        )
+        return Outcome("explain", columns, table)
+
+    def _one(self, sql: str) -> Statement:
+        return only(sql, characters=self.limits.characters, depth=self.limits.depth)
+
+    def explain(
+        self,
+        sql: str,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
+        **options: object,
+    ) -> str:
+        """How a query would be answered, for a person to read."""
+        with self._lock, self._watched() as watch:
+            self._check_open()
+            statement = watch.breakable(lambda: self._one(sql))
+            settings = self.settings.with_options({**statement.options, **options})
+            plan = watch.breakable(lambda: self._plan_of(statement, parameters, settings))
+            return plan.text()
+
+    def expand(
+        self, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
+    ) -> list[Expanded]:
+        """The 2^k predicate-complement counts behind a conjunctive count, as SQL to read."""
+        del parameters  # placeholders stay where they are
+        with self._lock, self._watched() as watch:
+            self._check_open()
+            statement = watch.breakable(lambda: self._one(sql))
+            tree = statement.tree
+            if tree is None:
+                raise ProgrammingError("there is no query in this statement")
+            return watch.breakable(lambda: expand(tree.copy(), statement.plain, self.catalog))
+
+    @contextmanager
+    def _watched(self) -> Iterator[Watch]:
+        """The time of one statement begins."""
+        self._watch = Watch(self.limits.seconds)
+        with watching(self._watch):
+            yield self._watch
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InterfaceError("the connection is closed", hint="open the release again")
+
+    def interrupt(self) -> None:
+        """Stop what is under way."""
+        self._watch.cancel()
+        for each in (self._engine, self._memory, self._mirror, self._audited):
+            each.interrupt()
+
+    def close(self) -> None:
+        """Close the release."""
+        self._closed = True
+        for each in (self._engine, self._memory, self._mirror, self._audited):
+            each.close()
+
+
+def _no_rows(printed: Printed) -> Printed:
+    """A query with the columns of another; DuckDB runs nothing for LIMIT 0."""
+    return replace(printed, sql=f"SELECT * FROM (\n{printed.sql}\n) LIMIT 0")  # noqa: S608
+
+
+def _as_arrow(table: object) -> pa.Table:
+    if isinstance(table, pa.Table):
+        return table
+    if hasattr(table, "to_arrow_table"):
+        return pa.table(table.to_arrow_table())
+    try:
+        return pa.Table.from_pandas(table, preserve_index=False)
+    except (TypeError, AttributeError, pa.ArrowException):
+        raise ProgrammingError(
+            "a public table must be an Arrow table or a pandas DataFrame"
+        ) from None

@@ -1,0 +1,461 @@
+"""FROM: published rows under any alias, filtered, projected and joined with public tables.
+
+Sub-selects and CTEs that only filter or project are merged away, so that what is left is
+one published table ``t``, public tables ``j0, j1, ...`` joined to it, and expressions over
+their columns.  Aggregated sub-queries are not rows; the caller meets them elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from privsql.sql.catalog import PUBLISHED, Catalog, UnknownColumn
+from privsql.sql.nodes import Unsupported, bare, column, conjuncts, is_aggregate, outermost, sql
+
+# The clauses of a sub-select that only filters or projects.
+_ROWWISE = {"expressions", "from_", "joins", "where", "with_", "kind", "hint"}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A public table beside the published one; at most one of its rows fits each of ours."""
+
+    alias: str
+    table: exp.Expr  # a Table, or a Subquery over public tables only
+    kind: str  # INNER or LEFT
+    on: tuple[tuple[exp.Expr, exp.Expr], ...]  # (ours, theirs), compared with =
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One source in FROM: its alias and its columns as canonical expressions."""
+
+    alias: str
+    columns: Mapping[str, tuple[str, exp.Expr]]  # folded name -> (name, expression)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Published rows: what they are called and what they went through."""
+
+    items: tuple[Item, ...]
+    where: tuple[exp.Expr, ...] = ()
+    joins: tuple[Joined, ...] = ()
+    merged: frozenset[str] = field(default_factory=frozenset)  # USING columns, named once
+
+    def find(self, node: exp.Column) -> exp.Expr | None:
+        """The canonical expression of a column, or None if there is no such name."""
+        name, table = node.name.casefold(), node.table.casefold()
+        found = [
+            item.columns[name][1]
+            for item in self.items
+            if name in item.columns and (not table or item.alias.casefold() == table)
+        ]
+        if not found:
+            return None
+        if len(found) > 1 and name not in self.merged:
+            raise UnknownColumn(f"column {node.name!r} is ambiguous", hint="name its table as well")
+        return found[0].copy()
+
+    def all_columns(self, table: str = "") -> Iterator[tuple[str, exp.Expr]]:
+        """What ``*`` stands for."""
+        seen: set[str] = set()
+        for item in self.items:
+            if table and item.alias.casefold() != table.casefold():
+                continue
+            for folded, (name, expression) in item.columns.items():
+                if folded in self.merged and folded in seen:
+                    continue
+                seen.add(folded)
+                yield name, expression
+
+
+# What a name in FROM means: the query of a CTE, or None for a table.
+Lookup = Callable[[str], exp.Expr | None]
+
+
+class Sources:
+    """Reads FROM clauses against a catalog; ``lookup`` finds CTEs by name."""
+
+    def __init__(self, catalog: Catalog, lookup: Lookup) -> None:
+        self.catalog = catalog
+        self._lookup = lookup
+
+    def kind(self, node: exp.Expr | None) -> str:
+        """``rows`` (published), ``answer`` (aggregated from them) or ``public``."""
+        if node is None:
+            return "public"
+        if isinstance(node, exp.Table):
+            cte = self._cte(node)
+            if cte is not None:
+                return self.kind(cte)
+            return "rows" if self._is_published(node) else "public"
+        if isinstance(node, exp.Subquery | exp.Paren | exp.CTE | exp.Alias):
+            return self.kind(node.this)
+        if isinstance(node, exp.SetOperation):
+            kinds = {self.kind(node.left), self.kind(node.right)}
+            return "public" if kinds == {"public"} else "answer"
+        if isinstance(node, exp.Select):
+            return self._select_kind(node)
+        return "public"
+
+    def _select_kind(self, select: exp.Select) -> str:
+        kinds = {self.kind(source) for source in self.sources(select)}
+        inner = [q for e in _expressions(select) for q in outermost(e, _is_query)]
+        if "rows" in kinds:
+            return "rows" if self.rowwise(select) else "answer"
+        deep = any(
+            self.kind(q.this if isinstance(q, exp.Subquery) else q) != "public" for q in inner
+        )
+        return "answer" if "answer" in kinds or deep else "public"
+
+    @staticmethod
+    def sources(select: exp.Select) -> list[exp.Expr]:
+        """The items of FROM and its joins."""
+        found: list[exp.Expr] = []
+        if source := select.args.get("from_"):
+            found.append(source.this)
+        found += [join.this for join in select.args.get("joins") or ()]
+        return found
+
+    @staticmethod
+    def rowwise(select: exp.Select) -> bool:
+        """Whether a SELECT gives one row for each row it reads."""
+        if any(value for key, value in select.args.items() if key not in _ROWWISE):
+            return False
+        projections = list(select.expressions)
+        return not any(
+            next(outermost(p, lambda n: is_aggregate(n) or isinstance(n, exp.Window)), None)
+            for p in projections
+        )
+
+    def _cte(self, node: exp.Table) -> exp.Expr | None:
+        return (
+            None
+            if node.db or not isinstance(node.this, exp.Identifier)
+            else self._lookup(node.name)
+        )
+
+    def _is_published(self, node: exp.Table) -> bool:
+        return isinstance(node.this, exp.Identifier) and self.catalog.is_published(node.name)
+
+    def rows(self, select: exp.Select) -> Rows:
+        """The published rows that a SELECT reads, with everything merged."""
+        source = select.args["from_"].this
+        joins = select.args.get("joins") or []
+        start, rest = source, list(joins)
+        if self.kind(source) != "rows":
+            # The published table may stand on the right of an inner join: turn it round.
+            at = next(i for i, join in enumerate(rest) if self.kind(join.this) == "rows")
+            join = rest[at]
+            if at != 0 or join.side or (join.kind or "INNER") not in ("INNER", "CROSS"):
+                raise Unsupported(
+                    "the published table is on the outer side of a join",
+                    hint="begin FROM with the published table",
+                )
+            turned = join.copy()
+            turned.set("this", source.copy())
+            start, rest = join.this, [turned, *rest[1:]]
+        rows = self._start(start)
+        for join in rest:
+            rows = self._join(rows, join)
+        return rows
+
+    def _start(self, node: exp.Expr) -> Rows:
+        alias = node.alias_or_name
+        for clause in ("sample", "pivots"):
+            if node.args.get(clause):
+                raise Unsupported(
+                    f"{clause.rstrip('s').upper()} on published rows",
+                    hint="ask for the aggregate of the whole table",
+                )
+        if isinstance(node, exp.Table) and self._cte(node) is None:
+            columns: dict[str, tuple[str, exp.Expr]] = {
+                name.casefold(): (name, column(name, PUBLISHED)) for name, _ in self.catalog.columns
+            }
+            return Rows((_renamed(Item(alias, columns), node),))
+        inner = self._cte(node) if isinstance(node, exp.Table) else node.this
+        while isinstance(inner, exp.Subquery | exp.CTE):
+            inner = inner.this
+        if not isinstance(inner, exp.Select):
+            raise Unsupported("published rows through this kind of sub-query")
+        rows = self.rows(inner)
+        columns = _numbered(
+            pair for node in inner.expressions for pair in self._projected(rows, node)
+        )
+        where = list(rows.where)
+        if condition := inner.args.get("where"):
+            aliases = {
+                p.alias.casefold(): p.this for p in inner.expressions if isinstance(p, exp.Alias)
+            }
+            where += conjuncts(canonical(condition.this, rows, aliases))
+        return Rows((_renamed(Item(alias, columns), node),), tuple(where), rows.joins)
+
+    def _projected(self, rows: Rows, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
+        if isinstance(node, exp.Star) or (
+            isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
+        ):
+            star = node if isinstance(node, exp.Star) else node.this
+            if any(star.args.values()):
+                raise Unsupported(
+                    "a star with EXCLUDE, REPLACE or RENAME over published rows",
+                    hint="list the columns that you want",
+                )
+            yield from rows.all_columns(node.table if isinstance(node, exp.Column) else "")
+            return
+        yield (
+            node.alias_or_name or sql(node).lower(),
+            canonical(node.this if isinstance(node, exp.Alias) else node, rows, {}),
+        )
+
+    def _join(self, rows: Rows, join: exp.Join) -> Rows:
+        kind = self.kind(join.this)
+        if kind != "public":
+            what = "two published tables" if kind == "rows" else "published rows with an answer"
+            raise Unsupported(
+                f"a join of {what}",
+                hint="rows carry no identity that a join could follow; aggregate both first",
+            )
+        side, sort = (join.side or "").upper(), (join.kind or "").upper()
+        if (
+            join.args.get("method")
+            or side not in ("", "LEFT")
+            or sort not in ("", "INNER", "OUTER")
+        ):
+            words = " ".join(w for w in (join.args.get("method"), side, sort) if w)
+            raise Unsupported(f"{words} JOIN with a public table", hint="use JOIN or LEFT JOIN")
+        alias = f"j{len(rows.joins)}"
+        names = self._public_columns(join.this)
+        item = _renamed(
+            Item(
+                join.this.alias_or_name,
+                {name.casefold(): (name, column(name, alias)) for name in names},
+            ),
+            join.this,
+        )
+        wider = replace(rows, items=(*rows.items, item))
+        on: list[tuple[exp.Expr, exp.Expr]] = []
+        merged = set(rows.merged)
+        for name in join.args.get("using") or ():
+            ours = rows.find(exp.column(name.name))
+            theirs = item.columns.get(name.name.casefold())
+            if ours is None or theirs is None:
+                raise UnknownColumn(f"USING names {name.name!r}, which is not in both tables")
+            on.append((ours, theirs[1].copy()))
+            merged.add(name.name.casefold())
+        if condition := join.args.get("on"):
+            on += self._equalities(canonical(condition, wider, {}), alias)
+        if not on:
+            raise Unsupported(
+                "a join without a condition multiplies published rows",
+                hint="join on the key of the public table: ON t.x = d.x",
+            )
+        table = join.this.copy()
+        named_columns = getattr(table.args.get("alias"), "columns", None)
+        if not named_columns:
+            table.set("alias", None)
+        made = Joined(alias, table, "LEFT" if side == "LEFT" else "INNER", tuple(on), tuple(names))
+        return replace(wider, joins=(*rows.joins, made), merged=frozenset(merged))
+
+    @staticmethod
+    def _equalities(condition: exp.Expr, alias: str) -> list[tuple[exp.Expr, exp.Expr]]:
+        found: list[tuple[exp.Expr, exp.Expr]] = []
+        for part in conjuncts(condition):
+            sides = (part.left, part.right) if isinstance(part, exp.EQ) else ()
+            for ours, theirs in (sides, sides[::-1]) if sides else ():
+                if (
+                    isinstance(theirs, exp.Column)
+                    and theirs.table == alias
+                    and all(c.table != alias for c in ours.find_all(exp.Column))
+                ):
+                    found.append((ours, theirs))
+                    break
+            else:
+                raise Unsupported(
+                    "a join on something other than equality with columns of the public table",
+                    hint="write ON t.x = d.x [AND t.y = d.y], and put other conditions into WHERE",
+                )
+        return found
+
+    def _public_columns(self, node: exp.Expr) -> list[str]:
+        if isinstance(node, exp.Table):
+            cte = self._cte(node)
+            if cte is None:
+                name = (
+                    self.catalog.public_table(node.name)
+                    if isinstance(node.this, exp.Identifier)
+                    else None
+                )
+                if name is None:
+                    raise UnknownColumn(
+                        f"there is no table {node.name!r}"
+                        if node.name
+                        else "a table function in FROM",
+                        hint=f"the published table is {self.catalog.table!r}",
+                    )
+                return [column for column, _ in self.catalog.tables[name]]
+            raise Unsupported(
+                "a join of published rows with a CTE", hint="write the public table itself there"
+            )
+        inner = node.this
+        if isinstance(inner, exp.Select):
+            names = [p.alias_or_name for p in inner.expressions]
+            if all(names) and not any(
+                isinstance(p, exp.Star) or p.is_star for p in inner.expressions
+            ):
+                return names
+        if isinstance(inner, exp.Values) or isinstance(node, exp.Values):
+            alias = node.args.get("alias")
+            if alias is not None and alias.columns:
+                return [c.name for c in alias.columns]
+        raise Unsupported(
+            "a join with a sub-query whose columns have no names", hint="give each column a name"
+        )
+
+
+def _renamed(item: Item, node: exp.Expr) -> Item:
+    """Apply the column names of ``AS t(a, b)``."""
+    alias = node.args.get("alias")
+    names = [c.name for c in alias.columns] if alias is not None and alias.columns else []
+    if not names:
+        return item
+    columns = list(item.columns.values())
+    renamed = [(new, expression) for new, (_, expression) in zip(names, columns, strict=False)]
+    return Item(item.alias, _numbered((*renamed, *columns[len(names) :])))
+
+
+def _numbered(columns: Iterable[tuple[str, exp.Expr]]) -> dict[str, tuple[str, exp.Expr]]:
+    """Columns by their names; as DuckDB does, the first keeps its name, the next is numbered."""
+    made: dict[str, tuple[str, exp.Expr]] = {}
+    for given, expression in columns:
+        name, again = given, 0
+        while name.casefold() in made:
+            again += 1
+            name = f"{given}_{again}"
+        made[name.casefold()] = (name, expression)
+    return made
+
+
+# Whether an unqualified name is the alias rather than the column, and whether it stands within
+# an aggregate.
+First = Callable[[exp.Column, bool], bool]
+
+
+def canonical(
+    node: exp.Expr,
+    rows: Rows,
+    aliases: Mapping[str, exp.Expr],
+    alias_first: bool = False,
+) -> exp.Expr:
+    """A copy with every column resolved: to the rows', or to an alias of the SELECT list.
+
+    DuckDB prefers the column to the alias everywhere but in HAVING (:func:`of_groups`) and where
+    a name is all that ORDER BY sorts by, which ``alias_first`` stands for: ``ORDER BY x`` is the
+    alias, ``ORDER BY x + 0`` and ``ORDER BY MAX(x)`` are the column.  Sub-queries are left alone:
+    they have names of their own.
+    """
+    whole = alias_first and isinstance(bare(node), exp.Column)
+    return _resolved(node, rows, aliases, lambda _, __: whole)
+
+
+def of_groups(
+    node: exp.Expr,
+    rows: Rows,
+    aliases: Mapping[str, exp.Expr],
+    keys: Collection[str],
+    every_column: bool,
+) -> exp.Expr:
+    """A copy of a condition of HAVING with every column resolved.
+
+    There DuckDB prefers the column only within aggregates and where the column itself is a key;
+    ``keys`` are their texts.  Under GROUP BY ALL (``every_column``) not even the key is preferred.
+
+        SELECT job, SUM(y) AS x FROM t GROUP BY job HAVING x > 40         x is SUM(y)
+        SELECT job, SUM(y) AS x FROM t GROUP BY job, x HAVING x > 40      x is the column
+        SELECT job, SUM(y) AS x FROM t GROUP BY job HAVING MAX(x) > 40    x is the column
+    """
+
+    def first(each: exp.Column, within: bool) -> bool:
+        if within:
+            return False
+        found = None if every_column else rows.find(each)
+        if found is None or sql(bare(found)) not in keys:
+            return True
+        if sum(sql(other) == sql(found) for _, other in rows.all_columns()) > 1:
+            raise Unsupported(
+                f"{each.name!r} in HAVING, which is an alias and one of several names of a key",
+                hint="write the aggregate itself, or the name of the column with its table",
+            )
+        return False
+
+    made = _resolved(node, rows, aliases, first)
+    if every_column:
+        for each in _outside_aggregates(made):
+            if sql(each) not in keys:
+                # DuckDB would group by the columns of the condition as well.
+                raise Unsupported(
+                    f"HAVING on {each.name!r} under GROUP BY ALL, where it becomes a key as well",
+                    hint="write the keys into GROUP BY",
+                )
+    return made
+
+
+def _resolved(
+    node: exp.Expr, rows: Rows, aliases: Mapping[str, exp.Expr], first: First
+) -> exp.Expr:
+    def resolve(each: exp.Expr, depth: int, within: bool) -> exp.Expr:
+        if isinstance(each, exp.Query):
+            return each
+        if isinstance(each, exp.Column) and not isinstance(each.this, exp.Star):
+            alias = None if each.table else aliases.get(each.name.casefold())
+            # Within an alias its own name is a column again: SELECT x AS x ... ORDER BY x.
+            preferred = depth == 0 and alias is not None and first(each, within)
+            found = None if preferred else rows.find(each)
+            if found is None and alias is not None and depth < 8:
+                return exp.Paren(this=resolve(alias.copy(), depth + 1, within))
+            if found is None:
+                raise UnknownColumn(f"there is no column {each.sql('duckdb')!r} here")
+            if isinstance(found, exp.Column):
+                # Keep where the analyst wrote it, for the caret.
+                found.this.meta.update(each.this.meta)
+            return found if isinstance(found, exp.Column) else exp.Paren(this=found)
+        within = within or _aggregates(each)
+        for key, value in list(each.args.items()):
+            if isinstance(value, exp.Expr):
+                each.set(key, resolve(value, depth, within))
+            elif isinstance(value, list):
+                each.set(
+                    key,
+                    [resolve(v, depth, within) if isinstance(v, exp.Expr) else v for v in value],
+                )
+        return each
+
+    return resolve(node.copy(), 0, False)
+
+
+def _aggregates(node: exp.Expr) -> bool:
+    """Whether everything in a node belongs to an aggregate."""
+    return isinstance(node, exp.Filter | exp.WithinGroup) or is_aggregate(node)
+
+
+def _outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:
+    if isinstance(node, exp.Column):
+        yield node
+    elif not _aggregates(node) and not isinstance(node, exp.Query):
+        for child in node.iter_expressions():
+            yield from _outside_aggregates(child)
+
+
+def _is_query(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Query)
+
+
+def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
+    yield from select.expressions
+    for clause in ("where", "having", "qualify"):
+        if part := select.args.get(clause):
+            yield part.this

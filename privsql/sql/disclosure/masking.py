@@ -1,0 +1,76 @@
+"""Changes to a block's table before it is read: masked cells and rounded estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from privsql.sql.disclosure.group_ranges import masked
+from privsql.sql.disclosure.rounding import rounded
+from privsql.sql.nodes import derived, table
+from privsql.sql.parameters import Parameters, Printed
+from privsql.sql.plan.block_plan import BlockPlan
+from privsql.sql.reconstruct.columns import COVARIANCE, WITH_TOTAL
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Aggregates of a block of which some cells stay empty; its table ``_mask`` says which."""
+
+    aggregates: tuple[int, ...]
+    classes: bool  # whether the mask tells sensitive keys apart, too
+
+
+@dataclass(frozen=True)
+class Change:
+    """Changes to a block before it is read."""
+
+    plan: BlockPlan
+    gap: Gap | None
+    rounded: bool
+
+
+def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
+    """The statement with masked cells and rounded estimates.
+
+    The block's own table becomes ``_open``, and what is read in its place is what may be seen.
+    """
+    made = tree.copy()
+    with_ = made.args["with_"]
+    for change in changes:
+        plan = change.plan
+        name, opened = f"{plan.prefix}_block", f"{plan.prefix}_open"
+        at = next(i for i, cte in enumerate(with_.expressions) if cte.alias == name)
+        alias = exp.to_identifier(opened, quoted=True)
+        with_.expressions[at].args["alias"].set("this", alias)
+        seen: exp.Expr = table(opened, "block")
+        if change.gap is not None:
+            gap = change.gap
+            traces = _traces(plan, gap.aggregates)
+            seen = derived(
+                masked(plan.prefix, plan.block, gap.aggregates, gap.classes, traces), "block"
+            )
+        query = exp.Select(
+            expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("block"))]
+        )
+        if change.rounded:
+            query = rounded(plan.block, plan.pairs)
+        query.from_(seen, copy=False)
+        closed = exp.CTE(
+            this=query,
+            alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)),
+            materialized=True,
+        )
+        ctes = list(with_.expressions)
+        with_.set("expressions", [*ctes[: at + 1], closed, *ctes[at + 1 :]])
+    return parameters.bind(made)
+
+
+def _traces(plan: BlockPlan, aggregates: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Other columns of a block that would reveal hidden aggregates: their covariances."""
+    named_by = {COVARIANCE(i, j): (i, j) for i, j in plan.pairs}
+    named_by |= {WITH_TOTAL(i, j): (i, j) for i, j in plan.classes}
+    found = {name: tuple(i for i in both if i in aggregates) for name, both in named_by.items()}
+    return {name: those for name, those in found.items() if those}

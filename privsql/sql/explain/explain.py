@@ -1,0 +1,361 @@
+"""EXPLAIN RECONSTRUCTION: how a query would be answered, without running its scan.
+
+    block 0: estimated by inversion
+      disease    uniform, 4 values, retention 0.3
+        cell 0   disease = 'flu'             mass 0.25
+        cell 1   not (disease = 'flu')       mass 0.75
+      COUNT(*)   standard error at most 74 in 1,000 rows, 471 in all 40,000 ...
+      scan       SELECT ...
+      steps      ...
+
+The width that is to be expected comes from the number of rows and the channel alone.  A row
+in state s adds ``G(published)`` to an estimate, ``G = A^-1 g``, with the variance
+
+    v(s) = sum_j A[s, j] G[j]^2 - g[s]^2,
+
+(see ``widths``), so that n rows, whatever their states are, give a standard error of at most
+``sqrt(n max_s v(s))``.  The largest one is shown: the one at the true shares would tell them.
+(reconstruction, 3 and 5)
+
+Here it is found out; ``explained`` has what is told, and its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import sqrt
+from statistics import NormalDist
+
+import numpy as np
+import sqlglot
+from numpy.typing import NDArray
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from privsql.sql.bind.block import Aggregate, Block
+from privsql.sql.catalog import Catalog, Sensitive
+from privsql.sql.explain.expected import Evaluate, Expected, kept
+from privsql.sql.explain.report import (
+    Explained,
+    ExplainedAggregate,
+    ExplainedBlock,
+    ExplainedCell,
+    ExplainedColumn,
+)
+from privsql.sql.explain.widths import kept_condition, row_error
+from privsql.sql.explain.wording import called, said
+from privsql.sql.nodes import (
+    bare,
+    sql,
+)
+from privsql.sql.plan.planner import BlockPlan, Parameters, Printed
+from privsql.sql.plan.states import Axis, States
+from privsql.sql.reconstruct.inverted import inverted_of
+
+Floats = NDArray[np.float64]
+
+FEW_ROWS = 1_000
+
+_WHY = {
+    "auto": "auto chooses it: it is unbiased, and cells add up",
+    "inversion": "it was requested: unbiased, cells add up, estimates may leave their range",
+    "iterative": "it was requested: the most likely non-negative counts; biased, cells must not"
+    " be added up, and sums of values that may be negative use inversion",
+}
+
+
+def explain(
+    plans: Sequence[BlockPlan],
+    final: Printed,
+    outputs: Sequence[tuple[str, bool]],
+    catalog: Catalog,
+    parameters: Parameters,
+    evaluate: Evaluate,
+    *,
+    estimator: str = "auto",
+    level: float = 0.95,
+    policies: Sequence[str] = (),
+) -> Explained:
+    """Say how a query would be answered.
+
+    ``outputs`` names the columns and says which are estimates; ``evaluate`` runs SQL over
+    tables that it is given, to find which states satisfy what; ``policies`` say what may be
+    answered of each block.
+    """
+    ctes, query = _taken_apart(final.sql, tuple(f"{plan.prefix}_" for plan in plans))
+    blocks = tuple(
+        _Writer(n, plan, catalog, parameters, evaluate, estimator, level).write(ctes)
+        for n, plan in enumerate(plans)
+    )
+    if policies:
+        blocks = tuple(
+            replace(block, policy=said) for block, said in zip(blocks, policies, strict=True)
+        )
+    kinds = tuple((name, "estimate" if estimate else "exact") for name, estimate in outputs)
+    return Explained(blocks, query, kinds)
+
+
+class _Writer:
+    """Explains one block."""
+
+    def __init__(
+        self,
+        number_: int,
+        plan: BlockPlan,
+        catalog: Catalog,
+        parameters: Parameters,
+        evaluate: Evaluate,
+        estimator: str,
+        level: float,
+    ) -> None:
+        self._number = number_
+        self._plan = plan
+        self._block: Block = plan.block
+        self._states: States | None = plan.states
+        self._catalog = catalog
+        self._estimator = estimator
+        self._z = NormalDist().inv_cdf((1 + level) / 2)
+        self._level = level
+        self._rows = catalog.rows
+        self._moments = plan.moments
+        self._inverted = inverted_of(plan.steps)
+        self._expected = Expected(plan, catalog, parameters, evaluate)
+
+    def write(self, ctes: Sequence[tuple[str, str]]) -> ExplainedBlock:
+        """Everything about the block."""
+        block, states = self._block, self._states
+        exact = not block.estimated and not self._catalog.weighted
+        method = "iterative" if self._estimator == "iterative" else "inversion"
+        why = _WHY.get(self._estimator, "it was asked for")
+        if exact:
+            why = "public columns are published as they are"
+        elif not block.estimated:
+            why = "rows are a weighted sample, so public columns are estimated as well"
+        scans = [self._plan.scan.sql]
+        if self._plan.beside is not None:
+            scans.append(self._plan.beside.sql)
+        return ExplainedBlock(
+            self._number,
+            "exact" if exact else method,
+            why,
+            tuple(self._said(node) for node in block.guards),
+            tuple(
+                (self._said(key.expression), "sensitive" if key.sensitive else "public")
+                for key in block.keys
+            ),
+            tuple(
+                (
+                    called(join.table, join.alias),
+                    "depends on a sensitive column" if block.joins.get(join.alias) else "public",
+                )
+                for join in block.rows.joins
+            ),
+            () if states is None else self._columns(states),
+            () if states is None else tuple(self._said(node) for node in states.hidden),
+            tuple(self._aggregate(i, aggregate) for i, aggregate in enumerate(block.aggregates)),
+            tuple(scans),
+            tuple(step for step in ctes if step[0].startswith(f"{self._plan.prefix}_")),
+            self._plan.form,
+        )
+
+    def _said(self, node: exp.Expr) -> str:
+        return said(node, self._block)
+
+    # -- states -----------------------------------------------------------------------
+
+    def _columns(self, states: States) -> tuple[ExplainedColumn, ...]:
+        if states.axes or not self._moments:
+            return tuple(map(self._column, states.axes))
+        # So many cells that they were not made; the scan needs none.
+        return tuple(
+            ExplainedColumn(
+                name,
+                _mechanism(one),
+                one.channel.size,
+                "the scan adds up (g - c) / p of each row, and distinguishes no values",
+                (),
+                (),
+                kept_condition(*kept(one)),
+            )
+            for name, one in self._catalog.sensitive.items()
+            if name in self._block.sensitive
+        )
+
+    def _column(self, axis: Axis) -> ExplainedColumn:
+        sensitive = self._catalog.sensitive[axis.column]
+        sent = "the scan sends the truth of its conditions"
+        if axis.count == 1:
+            sent = "the scan does not send it: the query distinguishes none of its values"
+        elif self._moments:
+            sent = "the scan adds up (g - c) / p of each row"
+        elif not axis.bits:
+            sent = "the scan sends the published value"
+        meanings = self._meanings(axis)
+        masses = [None] * axis.count if axis.masses is None else [float(m) for m in axis.masses]
+        return ExplainedColumn(
+            axis.column,
+            _mechanism(sensitive),
+            sensitive.channel.size,
+            sent,
+            tuple(ExplainedCell(m, mass) for m, mass in zip(meanings, masses, strict=True)),
+            tuple(tuple(float(entry) for entry in row) for row in axis.factor),
+            float(np.linalg.cond(axis.factor)),
+        )
+
+    def _meanings(self, axis: Axis) -> list[str]:
+        """What the atoms say in each cell."""
+        names = [name for name in axis.cells.column_names if name != "cell"]
+        columns = [axis.cells.column(name).to_pylist() for name in names]
+        atoms = [self._said(_plain(atom)) for atom in axis.atoms]
+        known = [_is_known(atom) for atom in axis.atoms]
+        found = []
+        for values in zip(*columns, strict=True):
+            told = list(zip(atoms, values, known, strict=False))
+            # That a value is known goes without saying where something else is said of it.
+            said = [(atom, value) for atom, value, obvious in told if not (obvious and value)]
+            parts = [_meaning(*each) for each in said or [each[:2] for each in told]]
+            found.append(" and ".join(parts))
+        found = found or ["every value"] * axis.count
+        for text in {text for text in found if found.count(text) > 1}:
+            several = [i for i, each in enumerate(found) if each == text]
+            for n, i in enumerate(several):
+                found[i] = f"{text} (part {n + 1} of {len(several)}: perturbed differently)"
+        return found
+
+    # -- widths -----------------------------------------------------------------------
+
+    def _aggregate(self, i: int, aggregate: Aggregate) -> ExplainedAggregate:
+        text = self._said(aggregate.call.node)
+        if aggregate.kind == "exact":
+            return ExplainedAggregate(text, "exact", "no error", 0.0)
+        if aggregate.kind == "domain":
+            return ExplainedAggregate(
+                text, "from the public domain", "no error, and nothing about rows", 0.0
+            )
+        if aggregate.kind != "linear":
+            return ExplainedAggregate(
+                text,
+                "estimated from the reconstructed distribution"
+                + (", by inversion" if i in self._inverted.always else ""),
+                "the width depends on how steep the distribution is there",
+                interval="none" if aggregate.kind == "mode" else "Woodruff's",
+            )
+        found = [self._expected.of(self._block.bases[k]) for k in aggregate.bases]
+        return self._linear(i, aggregate, text, found)
+
+    def _linear(
+        self, i: int, aggregate: Aggregate, text: str, found: list[tuple[float | None, str]]
+    ) -> ExplainedAggregate:
+        error, unit = found[0]
+        name = aggregate.call.name
+        how = self._how(i)
+        interval = self._interval(aggregate)
+        if error is None:
+            return ExplainedAggregate(text, how, unit, interval=interval)
+        mean = name == "avg" and found[1][0] == 0
+        words = self._words(error, unit, mean)
+        if name not in ("count", "count_if", "sum") and not mean:
+            words = f"made of {len(found)} sums, of which the first has a {words}"
+        return ExplainedAggregate(text, how, words, error, interval)
+
+    def _how(self, i: int) -> str:
+        """Estimated; and where the likelihood was asked for, when it is left out."""
+        measures = [one.value for one in self._inverted.measures if i in one.aggregates]
+        if not measures:
+            return "estimated"
+        names = ", ".join(dict.fromkeys(map(self._said, measures)))
+        return f"estimated, by inversion if {names} is below zero in any row"
+
+    def _interval(self, aggregate: Aggregate) -> str:
+        """Which interval, and from how many rows it is reliable."""
+        if self._block.aggregates.index(aggregate) in self._plan.score_intervals:
+            return "score interval of the published count, at any number of rows"
+        name = "Fieller's" if aggregate.call.name == "avg" else "Wald"
+        bound = ""
+        if self._moments:
+            second = self._plan.doubtful is not None
+            bound = ", for which the scan gives a lower bound"
+            bound += "; where that is below, a second scan counts states" if second else ""
+        return f"{name}, called reliable from 20 effective rows on{bound}"
+
+    def _words(self, error: float, unit: str, mean: bool) -> str:
+        each = " of a group" if self._block.keys else ""
+        sizes = [(FEW_ROWS, f"{FEW_ROWS:,} rows{each}")]
+        if self._rows is not None:
+            sizes.append((self._rows, f"all {self._rows:,}"))
+        errors = [error * sqrt(n) / (max(n, 1) if mean else 1) for n, _ in sizes]
+        told = " and ".join(f"{e:.3g} over {of}" for e, (_, of) in zip(errors, sizes, strict=True))
+        times = f", times the root mean square of {unit}" if unit else ""
+        ends = " and ".join(f"{self._z * e:.3g}" for e in errors)
+        rough = "; rows were not perturbed independently, so this is rough" if self._rough else ""
+        return (
+            f"standard error at most {told}{times}, at the true shares for which it is largest"
+            f" ({self._level:.3g} interval: at most +- {ends}){rough}"
+        )
+
+    @property
+    def _rough(self) -> bool:
+        return self._states is not None and not all(a.independent for a in self._states.axes)
+
+
+def _mechanism(sensitive: Sensitive) -> str:
+    retention = getattr(sensitive.channel, "retention", None)
+    kept = f", retention {retention:g}" if isinstance(retention, float) else ""
+    return sensitive.mechanism + kept
+
+
+# -- words ------------------------------------------------------------------------------
+
+
+def _plain(atom: exp.Expr) -> exp.Expr:
+    """``P`` of ``(P) IS TRUE``: a cell says which of the two it is."""
+    atom = bare(atom)
+    if isinstance(atom, exp.Is) and isinstance(atom.expression, exp.Boolean):
+        return bare(atom.this) if atom.expression.this else atom
+    return atom
+
+
+def _is_known(atom: exp.Expr) -> bool:
+    """Whether an atom is ``x IS NOT NULL``."""
+    inner = bare(atom)
+    inner = bare(inner.this) if isinstance(inner, exp.Not) else inner
+    return inner is not bare(atom) and isinstance(inner, exp.Is) and inner.expression == exp.Null()
+
+
+def _meaning(atom: str, value: object) -> str:
+    if value is True:
+        return atom
+    if value is False:
+        return f"not ({atom})"
+    if value is None:
+        return f"({atom}) is NULL"
+    return f"{atom} = {value!r}" if isinstance(value, str) else f"{atom} = {value}"
+
+
+def _taken_apart(text: str, prefixes: tuple[str, ...]) -> tuple[list[tuple[str, str]], str]:
+    """The steps of the whole reconstruction by name, and the query that is left."""
+    try:
+        tree = sqlglot.parse_one(text, dialect="duckdb")
+    except SqlglotError:
+        return [], text
+    with_ = tree.args.get("with_")
+    if with_ is None:
+        return [], text
+    ours = [cte for cte in with_.expressions if cte.alias.startswith(prefixes)]
+    theirs = [cte for cte in with_.expressions if not cte.alias.startswith(prefixes)]
+    steps = [(cte.alias, sql(cte.this)) for cte in ours]
+    tree.set("with_", exp.With(expressions=theirs) if theirs else None)
+    return steps, sql(tree)
+
+
+__all__ = [
+    "Evaluate",
+    "Explained",
+    "ExplainedAggregate",
+    "ExplainedBlock",
+    "ExplainedCell",
+    "ExplainedColumn",
+    "explain",
+    "row_error",
+]

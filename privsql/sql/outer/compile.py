@@ -1,0 +1,438 @@
+"""A whole query: its blocks, and the SQL around them over their estimates.
+
+Every SELECT over published rows becomes a block; in its place stands a SELECT over the
+block's table of estimates, and everything around it stays the analyst's SQL.  Error bars are
+carried along as columns that are not shown:
+
+    SELECT * FROM (SELECT job, COUNT(*) FILTER (WHERE disease = 'flu') AS n FROM t GROUP BY job)
+    SELECT * EXCLUDE (...)  FROM (SELECT key0 AS job, aggregate0 AS n, <error bars> FROM block0)
+
+A column that is an expression over one block's estimates keeps that *definition*, so that
+arithmetic further out is propagated with all covariances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+from sqlglot import exp
+
+from privsql.sql.bind.block import Builder, Leaf
+from privsql.sql.bind.unknown_values import about_conditions
+from privsql.sql.catalog import UnknownName
+from privsql.sql.nodes import (
+    Unsupported,
+    bare,
+    column,
+    columns_of,
+    derived,
+    named,
+    place_of,
+)
+from privsql.sql.outer.calculus import depends
+from privsql.sql.outer.error_bars import realised
+from privsql.sql.outer.frames import with_names
+from privsql.sql.outer.parts import (
+    MOST_PAIRED,
+    Compiled,
+    Out,
+    Part,
+    block_name,
+    default_name,
+    hidden_name,
+    our_function,
+)
+from privsql.sql.outer.ratios import divisor, divisors, guard, quotients
+from privsql.sql.outer.result import TWO_QUERIES
+from privsql.sql.outer.select import Outer
+from privsql.sql.outer.totals import NoTotal
+from privsql.sql.parse.guard import check_question
+from privsql.sql.reconstruct.columns import (
+    AGGREGATE,
+    BARS,
+    CERTAIN,
+    COVARIANCE,
+    CRITICAL,
+    EFFECTIVE,
+    OBSERVED,
+    WITH_TOTAL,
+)
+
+
+class Compiler(Outer):
+    """Rewrites one query."""
+
+    # -- entry ------------------------------------------------------------------------
+
+    def compile(self, tree: exp.Expr) -> Compiled:
+        """Rewrite the query and show the error bars of its estimates as last columns."""
+        check_question(tree, self._text)
+        # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
+        self._outermost = tree
+        self._windows = tree.find(exp.Window) is not None
+        made = self._query(tree)
+        leaves = [part.leaf for part in self.parts]
+        self.notices[:0] = about_conditions(leaves, self._catalog, self._read)
+        self.counts = [i for i, out in enumerate(made.outs) if self._is_count(out)]
+        for part in self.parts:
+            self._note_domain(part)
+        return self._with_bars(made)
+
+    def _is_count(self, out: Out) -> bool:
+        """Whether a column is a count itself, which cannot be below zero."""
+        node = out.definition
+        at = AGGREGATE.number(node.name) if isinstance(node, exp.Column) else None
+        if at is None:
+            return False
+        call = self.parts[out.block].leaf.block.aggregates[at].call
+        return call.name in ("count", "count_if")
+
+    def _note_domain(self, part: Part) -> None:
+        block = part.leaf.block
+        listed = any(key.sensitive for key in block.keys) and not block.aggregates
+        if listed or any(a.kind == "domain" for a in block.aggregates):
+            self._notice(
+                "domain", "values of sensitive columns are those of the public domain, not of rows"
+            )
+
+    # -- queries ----------------------------------------------------------------------
+
+    def _query(self, node: exp.Expr) -> Compiled:
+        clauses = ("order", "limit", "offset")
+        if isinstance(node, exp.Subquery) and any(node.args.get(c) for c in clauses):
+            # (SELECT ...) ORDER BY n LIMIT 1: the clauses belong to a SELECT around it.
+            around = exp.Select(expressions=[exp.Star()]).from_(derived(node.this, "inner_query"))
+            for clause in clauses:
+                around.set(clause, node.args.get(clause))
+            return self._query(around)
+        if isinstance(node, exp.Subquery):
+            made = self._query(node.this)
+            outer = node.copy()
+            outer.set("this", made.tree)
+            return replace(made, tree=outer)
+        with_ = node.args.get("with_")
+        if with_ is None:
+            return self._body(node)
+        if with_.args.get("recursive"):
+            raise Unsupported(
+                "a recursive CTE",
+                hint="write the query without RECURSIVE",
+                place=place_of(with_, self._text),
+            )
+        self._ctes.append({})
+        kept = []
+        for cte in with_.expressions:
+            if self._catalog.is_published(cte.alias):
+                raise Unsupported(
+                    "a CTE with the name of the published table",
+                    hint="give it another name",
+                    place=place_of(cte.args["alias"], self._text),
+                )
+            query = _with_names(cte)
+            self._ctes[-1][cte.alias.casefold()] = query
+            if self._sources.kind(query) == "rows":
+                continue
+            cte.set("this", query)
+            made = self._query(cte.this)
+            made = self._renamed(made, cte)
+            self._compiled[id(cte.this)] = made
+            copied = cte.copy()
+            copied.set("this", made.tree)
+            copied.set("alias", exp.TableAlias(this=cte.args["alias"].this.copy()))
+            kept.append(copied)
+        plain = node.copy()
+        plain.set("with_", None)
+        if node is self._outermost:
+            self._outermost = plain
+        # The copies of the body must find the CTEs that were compiled.
+        made = self._body(plain)
+        self._ctes.pop()
+        if kept:
+            made.tree.set("with_", exp.With(expressions=kept))
+        return made
+
+    def _body(self, node: exp.Expr) -> Compiled:
+        try:
+            return self._any_body(node)
+        except (Unsupported, UnknownName) as problem:
+            # Whoever refused may not have known where it stood: here is where it was asked.
+            if problem.place is None:
+                problem.place = place_of(node, self._text)
+            if problem.hint is None:
+                problem.hint = "docs/sql.md lists what is answered and what can be asked instead"
+            raise
+
+    def _any_body(self, node: exp.Expr) -> Compiled:
+        for clause in ("limit", "offset"):
+            part = node.args.get(clause)
+            if isinstance(part, exp.Expr) and part.find(exp.Query) is not None:
+                raise Unsupported(f"a sub-query in {clause.upper()}", hint="write the number")
+        if isinstance(node, exp.Subquery):
+            return self._query(node)
+        if isinstance(node, exp.SetOperation):
+            return self._set_operation(node)
+        if isinstance(node, exp.Select):
+            kinds = [self._sources.kind(source) for source in self._sources.sources(node)]
+            if "rows" in kinds:
+                return self._leaf(node)
+            return self._outer(node)
+        raise Unsupported(f"{node.key.upper()} as a query")
+
+    def _set_operation(self, node: exp.SetOperation) -> Compiled:
+        left, right = self._query(node.left), self._query(node.right)
+        made = node.copy()
+        all_rows = isinstance(node, exp.Union) and node.args.get("distinct") is False
+        estimates = [a.estimate or b.estimate for a, b in zip(left.outs, right.outs, strict=False)]
+        if node.args.get("by_name"):
+            raise Unsupported("UNION BY NAME", hint="list the columns in one order")
+        outs = [
+            replace(
+                a, estimate=e, definition=None, bars=(), why="a set operation compares estimates"
+            )
+            for a, e in zip(left.outs, estimates, strict=False)
+        ]
+        hidden: list[str] = []
+        if all_rows and any(estimates):
+            left, right = (self._shown(side, estimates) for side in (left, right))
+            outs = [
+                replace(out, bars=one.bars, why=one.why or two.why, ratio=one.ratio or two.ratio)
+                for out, one, two in zip(outs, left.outs, right.outs, strict=True)
+            ]
+            hidden = left.hidden
+        else:
+            left, right = (self._bare(side) for side in (left, right))
+        made.set("this", left.tree)
+        made.set("expression", right.tree)
+        return Compiled(made, outs, hidden)
+
+    # -- leaves -----------------------------------------------------------------------
+
+    def _leaf(self, select: exp.Select) -> Compiled:
+        rows = self._sources.rows(select)
+        leaf = Builder(self._catalog, rows, self._text, self._is_public_query).build(select)
+        number = len(self.parts)
+        part = self._part(leaf)
+        self.parts.append(part)
+        tree = leaf.select.copy()
+        with_names(tree)
+        uncertain = [AGGREGATE(i) for i in part.estimates()]
+        for clause in ("expressions", "where", "qualify", "order", "windows"):
+            self._inner(tree.args.get(clause), part, uncertain)
+        tree.from_(exp.to_table(block_name(number)), copy=False)
+        filtered = tree.args.get("where") is not None
+        outs = []
+        projections = []
+        for i, projection in enumerate(tree.expressions):
+            inner = projection.this if isinstance(projection, exp.Alias) else projection
+            name = leaf.names[i] or default_name(select.expressions[i])
+            projections.append(named(inner, name))  # the same node: it is guarded below
+            used = _aggregates_in(inner, uncertain)
+            part.pairs |= set(product(used, used))
+            deep = self._has_estimate_below(inner)
+            definition, why = None, TWO_QUERIES if deep else ""
+            if used and not deep:
+                try:
+                    definition = self._with_totals(inner, part, filtered, lambda node: node)
+                except NoTotal as problem:
+                    why = str(problem)
+            if isinstance(definition, exp.Column) and self._is_mode(part, definition):
+                why = "the most frequent value is a choice, not a sum"
+            ratio = bool(divisors(inner, uncertain)) or any(
+                self._has_estimate_below(divisor(quotient)) for quotient in quotients(inner)
+            )
+            outs.append(self._made(name, bool(used) or deep, definition, number, why, ratio))
+        for clause in ("expressions", "where", "qualify", "order"):
+            self._guard(tree.args.get(clause), part, filtered)
+        self._note_picking(tree, select, outs, uncertain)
+        self._note_selected(tree.args.get("where"), uncertain)
+        self._note_selected(tree.args.get("qualify"), uncertain)
+        self._note_sampled(part)
+        tree.set("expressions", projections)
+        hidden: list[str] = []
+        known = part.estimates()
+        part.pairs |= {(i, i) for i in known}
+        if select is not self._outermost and len(known) <= MOST_PAIRED:
+            part.pairs |= {(i, j) for i in known for j in known}
+        if uncertain and not tree.args.get("distinct"):
+            for i in part.estimates():
+                names = [family(i) for family in (AGGREGATE, *BARS.values(), EFFECTIVE)]
+                hidden += [self._export(tree, number, name) for name in names]
+            for i, j in sorted({(min(p), max(p)) for p in part.pairs}):
+                hidden.append(self._export(tree, number, COVARIANCE(i, j)))
+            if self._windows and select is not self._outermost:
+                hidden += self._export_classes(tree, number, part)
+            hidden.append(self._export(tree, number, CRITICAL))
+            hidden.append(self._export(tree, number, CERTAIN))
+            hidden += self._export_totals(tree, number, part)
+            # Exact columns of a definition are constants in it, but it needs their values.
+            for name in dict.fromkeys(
+                c.name
+                for out in outs
+                if out.definition is not None
+                for c in columns_of(out.definition)
+            ):
+                if hidden_name(number, name) not in hidden:
+                    hidden.append(self._export(tree, number, name))
+        elif uncertain:
+            why = "DISTINCT compares estimates"
+            outs = [replace(out, definition=None, why=why) for out in outs]
+        # An analyst's own alias aggregate0 must not be taken for the block's column in ORDER BY.
+        for clause in ("expressions", "where", "qualify", "order", "windows"):
+            part_of = tree.args.get(clause)
+            for node in part_of if isinstance(part_of, list) else [part_of]:
+                for each in columns_of(node) if isinstance(node, exp.Expr) else ():
+                    if not each.table:
+                        each.set("table", exp.to_identifier(block_name(number)))
+        clauses = ("where", "qualify", "limit", "offset", "distinct")
+        whole = not any(tree.args.get(clause) for clause in clauses)
+        return Compiled(tree, outs, hidden, whole)
+
+    def _part(self, leaf: Leaf) -> Part:
+        """A block with what its columns' mechanisms mean for its errors."""
+        block = leaf.block
+        columns = [self._catalog.sensitive[name] for name in block.sensitive]
+        entangled = any(each.mechanism in ("identity", "swap", "decoy") for each in columns)
+        steady: frozenset[int] = frozenset()
+        if self._catalog.weighted:
+            unmoved = all(getattr(each.channel, "retention", 0.0) == 1.0 for each in columns)
+            public = not any(key.sensitive for key in block.keys)
+            steady = frozenset(
+                i
+                for i, aggregate in enumerate(block.aggregates)
+                if unmoved
+                or (
+                    public
+                    and aggregate.call.name == "count"
+                    and not any(
+                        piece.truths or piece.factor
+                        for k in aggregate.bases
+                        for piece in block.bases[k]
+                    )
+                )
+            )
+        return Part(leaf, entangled=entangled, steady=steady)
+
+    def _export_classes(self, tree: exp.Select, number: int, part: Part) -> list[str]:
+        """What windows further out need that add up all cells of sensitive keys."""
+        block = part.leaf.block
+        if len(block.sets) != 1 or not any(key.sensitive for key in block.keys):
+            return []
+        linear = [i for i in part.estimates() if block.aggregates[i].kind == "linear"]
+        sums = [j for j in linear if block.aggregates[j].call.name in ("count", "sum")]
+        if len(linear) > MOST_PAIRED:
+            return []
+        part.classes |= {(i, j) for i in linear for j in sums}
+        return [self._export(tree, number, WITH_TOTAL(i, j)) for i in linear for j in sums]
+
+    def _guard(self, clause: object, part: Part, filtered: bool) -> None:
+        """Make denominators of a leaf NULL where they cannot be distinguished from zero."""
+
+        def doubt(quotient: exp.Expr) -> exp.Expr | None:
+            below = divisor(quotient)
+            known = part.estimates()
+            used = [i for i in known if depends(below, AGGREGATE(i))]
+            if not used:
+                return None
+            try:
+                definition = self._with_totals(below, part, filtered, lambda node: node)
+            except NoTotal:
+                return None
+            part.pairs |= {(i, j) for i in used for j in used}
+            made = self._columns_of_totals(part)
+            found = part.doubt(definition, made)
+            return None if found is None else realised(found, made)
+
+        for node in clause if isinstance(clause, list) else [clause]:
+            if isinstance(node, exp.Expr):
+                guard(node, doubt)
+
+    @staticmethod
+    def _is_mode(part: Part, node: exp.Column) -> bool:
+        at = AGGREGATE.number(node.name)
+        return at is not None and part.leaf.block.aggregates[at].kind == "mode"
+
+    def _note_sampled(self, part: Part) -> None:
+        if self._catalog.weighted and not part.leaf.block.aggregates:
+            self._notice("sampled", "the rows are a sample: rare values may be missing")
+
+    def _note_picking(
+        self, tree: exp.Select, select: exp.Select, outs: list[Out], uncertain: list[str]
+    ) -> None:
+        """Add the notice that the largest of many estimates is partly large by chance."""
+        if tree.args.get("limit") is None or tree.args.get("order") is None:
+            return
+        for ordered in tree.args["order"].expressions:
+            node = bare(ordered.this)
+            if isinstance(node, exp.Literal) and not node.is_string:
+                at = int(node.this) - 1
+                hit = 0 <= at < len(outs) and outs[at].estimate
+            else:
+                hit = any(depends(node, name) for name in uncertain)
+            if hit:
+                self._notice(
+                    "picked",
+                    "rows selected by the size of an estimate are partly extreme by chance, so"
+                    " their intervals cover the true value less often than stated; SET"
+                    " privsql.simultaneous = true widens them",
+                )
+
+    @staticmethod
+    def _export(tree: exp.Select, number: int, name: str) -> str:
+        exported = hidden_name(number, name)
+        tree.append("expressions", named(column(name), exported))
+        return exported
+
+    def _inner(self, clause: object, part: Part, uncertain: list[str]) -> None:
+        """Within a leaf: our functions become error bars, sub-queries are compiled."""
+        for node in clause if isinstance(clause, list) else [clause]:
+            if not isinstance(node, exp.Expr):
+                continue
+            self._subqueries(node)
+            for each in list(node.find_all(exp.Anonymous)):
+                field_ = our_function(each)
+                if field_ is None:
+                    continue
+                if len(each.expressions) != 1:
+                    raise Unsupported(f"privsql_{field_} takes one aggregate, or the alias of one")
+                argument = each.expressions[0]
+                used = _aggregates_in(argument, uncertain)
+                part.pairs |= set(product(used, used))
+                if field_ == "observed":
+                    made = argument.copy()
+                    holder = exp.Paren(this=made)
+                    for c in list(columns_of(holder)):
+                        at = AGGREGATE.number(c.name)
+                        if at in used:
+                            c.replace(column(OBSERVED(at)))
+                    each.replace(holder)
+                    continue
+                made = part.bars(argument).written(field_)
+                each.replace(exp.Paren(this=made))
+
+    # -- outer queries ----------------------------------------------------------------
+
+    # -- error bars as columns --------------------------------------------------------
+
+
+def _aggregates_in(node: exp.Expr, uncertain: list[str]) -> list[int]:
+    """The estimates that an expression refers to."""
+    names = {c.name for c in columns_of(node)}
+    return [i for name in uncertain if name in names and (i := AGGREGATE.number(name)) is not None]
+
+
+def _with_names(cte: exp.Expr) -> exp.Expr:
+    """The query of a CTE under the names that ``WITH c(a, b) AS`` gives its columns."""
+    alias = cte.args["alias"]
+    query: exp.Expr = cte.this
+    if not alias.columns or not isinstance(query, exp.Select):
+        return query
+    made = query.copy()
+    if len(alias.columns) > len(made.expressions) or any(p.is_star for p in made.expressions):
+        raise Unsupported("column names after a CTE that selects a star", hint="list its columns")
+    for i, name in enumerate(alias.columns):
+        old = made.expressions[i]
+        plain = old.this if isinstance(old, exp.Alias) else old
+        old.replace(named(plain.copy(), name.name))
+    alias.set("columns", None)
+    return made

@@ -1,0 +1,586 @@
+"""SELECTs over answers: projections, joins, windows and aggregates of estimates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from privsql.sql.catalog import UnknownColumn
+from privsql.sql.expressions import ENOUGH_ROWS
+from privsql.sql.nodes import (
+    Unsupported,
+    bare,
+    column,
+    columns_of,
+    is_aggregate,
+    named,
+    outermost,
+    place_of,
+    sql,
+)
+from privsql.sql.outer import error_bars
+from privsql.sql.outer.calculus import depends
+from privsql.sql.outer.error_bars import FIELDS, NOT_AT_HAND, Bars, realised, variance_of
+from privsql.sql.outer.frames import with_names
+from privsql.sql.outer.parts import (
+    Compiled,
+    Out,
+    Part,
+    block_covariance,
+    default_name,
+    hidden_name,
+    ordered_pairs,
+    our_function,
+)
+from privsql.sql.outer.ratios import divisor, divisors, guard, quotients
+from privsql.sql.outer.result import TWO_QUERIES, Showing, held_bars
+from privsql.sql.outer.totals import NoTotal, Translate, read_total
+from privsql.sql.reconstruct.columns import (
+    AGGREGATE,
+    CERTAIN,
+    CONSTANT,
+    CRITICAL,
+    TOTAL,
+    WINDOW,
+    covariance_of,
+    effective_of,
+    size_of_total,
+)
+
+NOT_ADDED = "only sums and averages over public groups keep the errors of an answer's rows"
+
+
+class Outer(Showing):
+    """Rewrites a SELECT whose sources are answers and public tables."""
+
+    def _outer(self, select: exp.Select) -> Compiled:
+        """A SELECT over answers and public tables."""
+        tree = select.copy()
+        with_names(tree)
+        items: list[tuple[str, Compiled | None]] = []
+        # The copy's sources must keep the identity by which CTEs are found.
+        originals = self._sources.sources(select)
+        copies = self._sources.sources(tree)
+        for original, source in zip(originals, copies, strict=True):
+            items.append(self._item(original, source))
+        for clause in ("expressions", "where", "group", "having", "qualify", "order"):
+            part = tree.args.get(clause)
+            for node in part if isinstance(part, list) else [part]:
+                if isinstance(node, exp.Expr):
+                    self._subqueries(node)
+        hidden = [name for _, made in items if made is not None for name in made.hidden]
+        repeated = {name for name in hidden if hidden.count(name) > 1}
+        columns = _Columns(items, repeated)
+        grouped = bool(
+            tree.args.get("group")
+            or tree.args.get("distinct")
+            or any(next(outermost(p, _is_plain_aggregate), None) for p in tree.expressions)
+        )
+        for clause in ("where", "having", "qualify", "order"):
+            part = tree.args.get(clause)
+            if isinstance(part, exp.Expr):
+                compared = any(columns.uncertain(c) for c in columns_of(part))
+                if clause != "order" and (compared or self._has_estimate_below(part)):
+                    self._say_selected()
+                self._replace_ours(part, columns)
+        self._where = tree.args.get("where")
+        outs: list[Out] = []
+        projections: list[exp.Expr] = []
+        for projection in tree.expressions:
+            self._replace_ours(projection, columns)
+            if projection.is_star:
+                projections.append(_star_without(projection, hidden))
+                outs += columns.star(projection)
+                continue
+            inner = projection.this if isinstance(projection, exp.Alias) else projection
+            out = self._out(inner, projection, columns, grouped)
+            outs.append(out)
+            projections.append(projection)
+        tree.set("expressions", projections)
+        for clause in ("expressions", "where", "having", "qualify", "order"):
+            self._guard_outside(tree.args.get(clause), columns, grouped)
+        if grouped:
+            self._constants = {}
+            outs = [replace(out, definition=None, bars=()) for out in outs]
+            return self._aggregated(tree, outs, columns)
+        kept = [name for name in dict.fromkeys(hidden) if name not in repeated]
+        for name, node in self._constants.items():
+            tree.append("expressions", named(node, name))
+        for alias, made in items:
+            for name in made.hidden if made is not None else ():
+                if name in kept:
+                    tree.append("expressions", named(column(name, alias or None), name))
+        hidden = [*self._constants, *kept]
+        self._constants = {}
+        for number, each in enumerate(self.parts):
+            if each.totals or each.constants:
+                hidden += self._export_totals(tree, number, each)
+        clauses = ("where", "qualify", "limit", "offset")
+        whole = columns.whole and not any(tree.args.get(clause) for clause in clauses)
+        return Compiled(tree, outs, hidden, whole)
+
+    def _guard_outside(self, clause: object, columns: _Columns, grouped: bool) -> None:
+        """Make denominators over answers NULL where they cannot be distinguished from zero."""
+
+        def doubt(quotient: exp.Expr) -> exp.Expr | None:
+            below = divisor(quotient)
+            found = {c.sql(): c for c in columns_of(below) if columns.uncertain(c)}
+            if not found:
+                return None
+            if grouped and not _inside_aggregate(quotient):
+                sums = self._sum_bars(below, columns)
+                return None if sums is None else error_bars.doubt_by(sums)
+            if next(outermost(below, lambda n: isinstance(n, exp.Window)), None) is not None:
+                return self._doubt_of_window(below, columns)
+            parts = [self._doubt_at(below, list(found.values()), columns)]
+            if parts[0] is None:
+                parts = [self._doubt_at(each, [each], columns) for each in found.values()]
+            return error_bars.any_of([part for part in parts if part is not None])
+
+        for node in clause if isinstance(clause, list) else [clause]:
+            if isinstance(node, exp.Expr):
+                guard(node, doubt)
+
+    def _doubt_at(
+        self, below: exp.Expr, named_: list[exp.Column], columns: _Columns
+    ) -> exp.Expr | None:
+        """The doubt of an expression over estimates of one block, in the names of this SELECT."""
+        hits = [hit for hit in map(columns.hit, named_) if hit is not None]
+        if len({(alias, out.block) for alias, out in hits}) != 1:
+            return None
+        alias, out = hits[0]
+        if len(hits) == 1 and out.definition is None and out.bars:
+            if not isinstance(bare(below), exp.Column):
+                return None
+            return error_bars.doubt_by(held_bars(out, alias))
+        if any(each.definition is None for _, each in hits):
+            return None
+        holder = exp.Paren(this=bare(below).copy())
+        constants: dict[str, exp.Expr] = {}
+        for each in list(columns_of(holder)):
+            hit = columns.hit(each)
+            if hit is not None and hit[1].estimate and hit[1].definition is not None:
+                each.replace(exp.Paren(this=hit[1].definition.copy()))
+            else:
+                constants[CONSTANT(len(constants))] = each.copy()
+                each.replace(column(CONSTANT(len(constants) - 1)))
+        part = self.parts[out.block]
+        used = _estimates_in(holder, part)
+        pairs = ordered_pairs(part.pairs)
+        if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
+            return None
+        doubt = part.doubt(bare(holder))
+        if doubt is None:
+            return None
+        made = exp.Paren(this=doubt.copy())
+        for each in list(columns_of(made)):
+            known = constants.get(each.name)
+            hidden = column(hidden_name(out.block, each.name), alias)
+            each.replace(hidden if known is None else known.copy())
+        return made
+
+    def _doubt_of_window(self, below: exp.Expr, columns: _Columns) -> exp.Expr | None:
+        """The doubt of a denominator with a window, over the rows of one answer."""
+        out = self._out(below, below, columns, grouped=False)
+        if out.definition is None:
+            return None
+        part = self.parts[out.block]
+        made = self._columns_of_totals(part)
+        doubt = part.doubt(out.definition, made)
+        if doubt is None:
+            return None
+        return self._translated(realised(doubt, made), out.block, self._constants)
+
+    def _aggregated(self, tree: exp.Select, outs: list[Out], columns: _Columns) -> Compiled:
+        """Sums and averages over the rows of an answer keep their error, others lose it.
+
+        Rows with different public keys stand for different people, so variances add up; the
+        cells of a sensitive key do not, and rows of a join may repeat.
+        """
+        hidden: list[str] = []
+        for i, out in enumerate(outs):
+            if not out.estimate:
+                continue
+            projection = tree.expressions[i]
+            inner = bare(projection.this if isinstance(projection, exp.Alias) else projection)
+            bars = self._sum_bars(inner, columns) if not tree.args.get("distinct") else None
+            if bars is None:
+                outs[i] = replace(out, why=out.why or NOT_ADDED)
+                continue
+            names = tuple(f"privsql_sum{len(self.parts)}_{i}_{f}" for f in FIELDS)
+            for name, part in zip(names, FIELDS, strict=True):
+                tree.append("expressions", named(bars.field(part), name))
+            outs[i] = replace(out, bars=names)
+            hidden += names
+        return Compiled(tree, outs, hidden)
+
+    def _sum_bars(self, node: exp.Expr, columns: _Columns) -> Bars | None:
+        argument = bare(node.this) if isinstance(node, exp.Sum | exp.Avg) else None
+        if not columns.alone or not isinstance(argument, exp.Column):
+            return None
+        hit = columns.find(argument)
+        if hit is None or hit[1].definition is None:
+            return None
+        out = hit[1]
+        part = self.parts[out.block]
+        block = part.leaf.block
+        if len(block.sets) != 1 or any(key.sensitive for key in block.keys):
+            return None
+        known = part.uncertain()
+        definition = hit[1].definition
+        spread = variance_of(definition, known, block_covariance(part.exported))
+        if spread is None or any(depends(definition, name) for name in part.totals_done):
+            return None
+        error: exp.Expr = exp.Sqrt(this=exp.Sum(this=self._exported(spread, out.block)))
+        if isinstance(node, exp.Avg):
+            below = exp.Count(this=node.this.copy())
+            error = exp.Div(this=error, expression=below, typed=False, safe=False)
+        z = exp.Max(this=column(hidden_name(out.block, CRITICAL)))
+        half = exp.Paren(this=exp.Mul(this=z, expression=error))
+        used = [name for name in known if depends(definition, name)]
+        rows = [column(hidden_name(out.block, effective_of(name))) for name in used]
+        least = rows[0] if len(rows) == 1 else exp.Least(this=rows[0], expressions=rows[1:])
+        sure = exp.Anonymous(this="bool_and", expressions=[column(hidden_name(out.block, CERTAIN))])
+        enough = exp.GTE(this=exp.Min(this=least), expression=exp.Literal.number(ENOUGH_ROWS))
+        return Bars(
+            error.copy(),
+            exp.Sub(this=node.copy(), expression=half),
+            exp.Add(this=node.copy(), expression=half.copy()),
+            exp.Or(this=exp.Paren(this=enough), expression=sure),
+        )
+
+    def _item(self, original: exp.Expr, source: exp.Expr) -> tuple[str, Compiled | None]:
+        alias = source.alias_or_name
+        if isinstance(source, exp.Table):
+            cte = None if source.db else self._lookup(source.name)
+            if cte is None:
+                if not isinstance(source.this, exp.Identifier):
+                    raise Unsupported(
+                        "a table function in FROM", hint="query the published table or a public one"
+                    )
+                name = self._catalog.public_table(source.name)
+                if name is None:
+                    raise UnknownColumn(
+                        f"there is no table {source.name!r}",
+                        hint=f"the published table is {self._catalog.table!r}",
+                        place=place_of(original, self._text),
+                    )
+                return alias, None
+            return alias, self._compiled.get(id(cte))
+        if isinstance(source, exp.Subquery):
+            made = self._query(source.this)
+            source.set("this", made.tree)
+            if (a := source.args.get("alias")) is not None and a.columns:
+                made = self._renamed(made, source)
+                source.set("this", made.tree)
+                source.set("alias", exp.TableAlias(this=a.this.copy()))
+            if not alias:
+                alias = f"privsql_unnamed{len(self.parts)}"
+                source.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
+            return alias, made
+        if isinstance(source, exp.Values):
+            return alias, None
+        raise Unsupported(f"{source.key.upper()} in FROM")
+
+    def _out(self, inner: exp.Expr, projection: exp.Expr, columns: _Columns, grouped: bool) -> Out:
+        name = projection.alias_or_name or default_name(projection)
+        for each in columns_of(inner):
+            if columns.is_row(each):
+                raise Unsupported(
+                    f"a whole row of {each.name!r} as one value",
+                    hint="list its columns",
+                    place=place_of(each, self._text),
+                )
+        found = [columns.find(c) for c in columns_of(inner)]
+        uncertain = [out for out in found if out is not None and out[1].estimate]
+        deep = self._has_estimate_below(inner)
+        if not uncertain and not deep:
+            return Out(name)
+        plain = bare(inner)
+        if isinstance(plain, exp.Column) and uncertain and not grouped:
+            return replace(uncertain[0][1], name=name)
+        ratio = any(out.ratio for _, out in uncertain) or self._divides(inner, columns)
+        blocks = {(item, out.block) for item, out in uncertain}
+        defined = all(out.definition is not None for _, out in uncertain)
+        if deep or grouped or not defined or len(blocks) != 1:
+            why = next((out.why for _, out in uncertain if out.why), "")
+            if deep or len(blocks) > 1:
+                why = TWO_QUERIES
+            why = "" if grouped and not deep else why or NOT_AT_HAND
+            return Out(name, True, why=why, ratio=ratio)
+        holder = exp.Paren(this=plain.copy())
+        block = uncertain[0][1].block
+        for each in list(columns_of(holder)):
+            hit = columns.find(each)
+            if hit is not None and hit[1].estimate and hit[1].definition is not None:
+                each.replace(exp.Paren(this=hit[1].definition.copy()))
+            else:
+                # A constant of the row: its value must be at hand where the error is.
+                each.replace(column(self._constant(each, block)))
+        part = self.parts[block]
+        definition: exp.Expr = bare(holder)
+        if next(outermost(holder, lambda n: isinstance(n, exp.Window)), None) is not None:
+            # Joined rows may repeat; the rows of one answer alone are what its block says.
+            if not columns.alone:
+                why = "a window over joined rows, which may repeat"
+                return Out(name, True, why=why, ratio=ratio)
+            filtered = not columns.whole or self._where is not None
+            before, totals = ordered_pairs(part.pairs), dict(part.totals)
+            try:
+                definition = self._with_totals(definition, part, filtered, self._outside(block))
+                if not ordered_pairs(part.pairs) <= before:
+                    raise NoTotal(NOT_AT_HAND)  # the inner query did not pass them on
+            except NoTotal as problem:
+                part.pairs, part.totals = set(before), totals
+                return Out(name, True, why=str(problem), ratio=ratio)
+        used = _estimates_in(holder, part)
+        pairs = ordered_pairs(part.pairs)
+        if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
+            return Out(name, True, why=NOT_AT_HAND, ratio=ratio)
+        return self._made(name, True, definition, block, "")
+
+    def _divides(self, node: exp.Expr, columns: _Columns) -> bool:
+        """Whether an expression over answers divides by an estimate."""
+        names = [c.name for c in columns_of(node) if columns.uncertain(c)]
+        below = [divisor(quotient) for quotient in quotients(node)]
+        return any(self._has_estimate_below(each) for each in below) or bool(divisors(node, names))
+
+    def _constant(self, node: exp.Column, block: int) -> str:
+        """The name of a constant of the row in a block's definitions, the same for the same."""
+        text = sql(node)
+        prefix = hidden_name(block, "")
+        for name, known in self._constants.items():
+            if name.startswith(prefix) and sql(known) == text:
+                return name.removeprefix(prefix)
+        name = CONSTANT(len(self._constants))
+        self._constants[prefix + name] = node.copy()
+        return name
+
+    def _made(
+        self,
+        name: str,
+        estimate: bool,
+        definition: exp.Expr | None,
+        block: int,
+        why: str,
+        ratio: bool = False,
+    ) -> Out:
+        """A column with what its definition says about when it may come to nothing."""
+        part = self.parts[block]
+        if definition is None:
+            return Out(name, estimate, None, block, why=why, ratio=ratio)
+        ratio, spread = ratio or part.divides(definition), part.is_spread(definition)
+        return Out(name, estimate, definition, block, why=why, ratio=ratio, spread=spread)
+
+    def _outside(self, block: int) -> Translate:
+        """Columns of a block, and constants of the row, as an outer SELECT names them."""
+        constants = dict(self._constants)
+        return lambda node: self._translated(node, block, constants)
+
+    @staticmethod
+    def _translated(node: exp.Expr, block: int, constants: dict[str, exp.Expr]) -> exp.Expr:
+        holder = exp.Paren(this=node.copy())
+        for each in list(columns_of(holder)):
+            name = hidden_name(block, each.name)
+            known = hidden_name(block, each.name) in constants
+            each.replace(constants[name].copy() if known else column(name))
+        inner: exp.Expr = holder.this
+        return inner
+
+    def _replace_ours(self, node: exp.Expr, columns: _Columns) -> None:
+        for each in list(node.find_all(exp.Anonymous)):
+            field_ = our_function(each)
+            if field_ is None:
+                continue
+            argument = bare(each.expressions[0]) if each.expressions else None
+            hit = columns.find(argument) if isinstance(argument, exp.Column) else None
+            if hit is None:
+                raise Unsupported(
+                    f"privsql_{field_} of this expression", hint="give it the alias of an aggregate"
+                )
+            out = hit[1]
+            if field_ == "observed" or not out.estimate:
+                raise Unsupported(f"privsql_{field_} outside of the query that aggregates")
+            if out.definition is None:
+                each.replace(exp.Paren(this=error_bars.none().field(field_)))
+                continue
+            made = self._bars(out).written(field_)
+            each.replace(exp.Paren(this=self._exported(made, out.block)))
+
+    def _columns_of_totals(self, part: Part) -> dict[str, exp.Expr]:
+        """Totals and their covariances with everything, over the columns of the block."""
+        made: dict[str, exp.Expr] = {}
+        pairs = ordered_pairs(part.pairs)
+        for name, (total, _) in part.totals.items():
+            made[name] = total.window
+            made[effective_of(name)] = total.effective()
+            made[size_of_total(name)] = total.size()
+            for i in part.estimates():
+                if all((min(i, j), max(i, j)) in pairs for j in total.slopes):
+                    made[covariance_of(name, AGGREGATE(i))] = total.with_estimate(i)
+            for other, (second, _) in part.totals.items():
+                wanted = {(min(i, j), max(i, j)) for i in total.slopes for j in second.slopes}
+                both = total.with_total(second) if name <= other and wanted <= pairs else None
+                if both is not None:
+                    made[covariance_of(name, other)] = both
+            if total.classes:
+                part.classes |= {(i, j) for i in part.estimates() for j in total.slopes}
+        return made
+
+    def _export_totals(self, tree: exp.Select, number: int, part: Part) -> list[str]:
+        """Totals, their covariances with everything, and constants that are windows."""
+        made: dict[str, exp.Expr] = dict(part.constants)
+        if part.totals:
+            # The last one knows the constants of all.
+            _, translate = list(part.totals.values())[-1]
+            made |= {name: translate(n) for name, n in self._columns_of_totals(part).items()}
+        exported = []
+        for name, node in made.items():
+            exported.append(hidden_name(number, name))
+            tree.append("expressions", named(node, exported[-1]))
+        part.exported |= set(made)
+        part.constants, part.totals_done = {}, {**part.totals_done, **part.totals}
+        part.totals = {}
+        return exported
+
+    def _with_totals(
+        self, node: exp.Expr, part: Part, filtered: bool, translate: Translate
+    ) -> exp.Expr:
+        """A definition in which windows are variables of their own, or NoTotal."""
+        holder = exp.Paren(this=node.copy())
+        known = part.estimates()
+        for window in list(outermost(holder, lambda n: isinstance(n, exp.Window))):
+            if any(depends(window, name) for name in part.totals_done):
+                raise NoTotal("a window over another window's estimates")
+            if not any(depends(window, AGGREGATE(i)) for i in known):
+                name = WINDOW(len(part.constants))
+                part.constants[name] = translate(window)
+            else:
+                name = self._total(window, part, filtered, translate)  # type: ignore[arg-type]
+            window.replace(column(name))
+        inner: exp.Expr = holder.this
+        used = {c.name for c in columns_of(inner)}
+        together = {i for i in known if AGGREGATE(i) in used}
+        for name in used & set(part.totals):
+            together |= set(part.totals[name][0].slopes)
+        if used & set(part.totals):
+            part.pairs |= {(i, j) for i in together for j in together}
+        return inner
+
+    @staticmethod
+    def _total(window: exp.Window, part: Part, filtered: bool, translate: Translate) -> str:
+        """The variable of a window, the same for the same window."""
+        known, block = part.estimates(), part.leaf.block
+        name = TOTAL(len(part.totals_done) + len(part.totals))
+        total = read_total(window, name, block, known, filtered, part.entangled)
+        for old, (other, _) in part.totals.items():
+            if other.key == total.key:
+                return old
+        part.totals[name] = (total, translate)
+        part.pairs |= {(i, j) for i in total.slopes for j in total.slopes}
+        return name
+
+
+class _Columns:
+    """The columns that an outer SELECT can name."""
+
+    def __init__(self, items: list[tuple[str, Compiled | None]], repeated: set[str]) -> None:
+        self._items = items
+        self._repeated = repeated
+        self.alone = len(items) == 1
+        self.whole = self.alone and items[0][1] is not None and items[0][1].whole
+
+    def hit(self, node: exp.Column) -> tuple[str, Out] | None:
+        """The answer's column of this name with all that is known about it."""
+        for alias, made in self._items:
+            if made is None or (node.table and node.table.casefold() != alias.casefold()):
+                continue
+            for out in made.outs:
+                if out.name.casefold() == node.name.casefold():
+                    return alias, out
+        return None
+
+    def find(self, node: exp.Column) -> tuple[str, Out] | None:
+        """The answer's column of this name, with the alias of its query.
+
+        What two sources bring under one name cannot be told apart further out.
+        """
+        found = self.hit(node)
+        if found is None:
+            return None
+        hidden = next(
+            (made.hidden for alias, made in self._items if alias == found[0] and made), []
+        )
+        if set(hidden) & self._repeated:
+            return found[0], replace(found[1], definition=None, why=TWO_QUERIES)
+        return found
+
+    def uncertain(self, node: exp.Column) -> bool:
+        """Whether a name is that of an estimate."""
+        hit = self.find(node)
+        return hit is not None and hit[1].estimate
+
+    def is_row(self, node: exp.Column) -> bool:
+        """Whether a name is that of an answer itself, so that it stands for its whole rows."""
+        if node.table or self.find(node) is not None:
+            return False
+        name = node.name.casefold()
+        return any(made is not None and alias.casefold() == name for alias, made in self._items)
+
+    def star(self, node: exp.Expr) -> list[Out]:
+        """What a star stands for, as far as it is answers."""
+        table = node.table if isinstance(node, exp.Column) else ""
+        star = node.this if isinstance(node, exp.Column) else node
+        if star.args.get("replace") or star.args.get("rename"):
+            raise Unsupported(
+                "a star with REPLACE or RENAME over an answer", hint="list the columns"
+            )
+        without = {_excluded(e) for e in star.args.get("except_") or star.args.get("except") or ()}
+        found: list[Out] = []
+        for alias, made in self._items:
+            if table and alias.casefold() != table.casefold():
+                continue
+            if made is None:
+                raise Unsupported(
+                    "a star over a public table joined with an answer", hint="list the columns"
+                )
+            found += [out for out in made.outs if out.name.casefold() not in without]
+        return found
+
+
+def _excluded(node: exp.Expr) -> str:
+    return node.name.casefold()
+
+
+def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
+    made = node.copy()
+    star = made.this if isinstance(made, exp.Column) else made
+    key = "except_" if "except_" in exp.Star.arg_types else "except"
+    already = list(star.args.get(key) or ())
+    names = list(dict.fromkeys(hidden))
+    star.set(key, already + [exp.to_identifier(name, quoted=True) for name in names] or None)
+    return made
+
+
+def _estimates_in(node: exp.Expr, part: Part) -> list[int]:
+    """The estimates of a block that an expression refers to, each as often as it does."""
+    known = part.estimates()
+    places = [AGGREGATE.number(c.name) for c in columns_of(node)]
+    return sorted(i for i in places if i is not None and i in known)
+
+
+def _inside_aggregate(node: exp.Expr) -> bool:
+    above = node.parent
+    while above is not None and not isinstance(above, exp.Query):
+        if is_aggregate(above):
+            return True
+        above = above.parent
+    return False
+
+
+def _is_plain_aggregate(node: exp.Expr) -> bool:
+    around = node.parent
+    while isinstance(around, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+        around = around.parent
+    return is_aggregate(node) and not isinstance(around, exp.Window)

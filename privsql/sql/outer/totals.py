@@ -1,0 +1,277 @@
+"""Window functions over the rows of an answer, and their covariances.
+
+A sum, a mean or a neighbour (LAG, LEAD) is linear in the estimates of the rows F of its frame.
+With ``L = sum_j d_j a_j`` the error comes from the covariances,
+
+    Var(sum_F L)         = sum over r in F of  sum_ij d_i d_j X_ij(r),
+    Cov(a_i(r), sum_F L) = sum_j d_j X_ij(r) where r is in F, else 0,
+    Cov(sum_F L, sum_G M) = the same sum over the rows that are in F and in G,
+
+where X_ij(r) is the covariance of a_i in row r with a_j summed over all rows that share its
+published rows.  Rows whose public keys differ stand for different people, so that X_ij is
+Cov(a_i, a_j) in the row itself, and any frame will do.  The cells of a sensitive key share their
+people (``GROUP BY disease`` adds up to a total that is known): X_ij is at hand where all cells are
+added up, and nowhere else.  (reconstruction, 3)
+
+The sums over frames are window functions again, ``SUM(sum_ij d_i d_j c_ij) OVER (<frame>)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from privsql.sql.bind.block import Block
+from privsql.sql.expressions import KNOWN_ROWS
+from privsql.sql.nodes import bare, cast, column, columns_of, number, sql, wrapped
+from privsql.sql.outer.calculus import (
+    NotSmooth,
+    add,
+    by,
+    depends,
+    derivative,
+    is_zero,
+    multiply,
+    size_of,
+)
+from privsql.sql.outer.frames import Frame, between, read_frame
+from privsql.sql.reconstruct.columns import AGGREGATE, COVARIANCE, EFFECTIVE, KEY, WITH_TOTAL
+
+Translate = Callable[[exp.Expr], exp.Expr]
+
+
+class NoTotal(Exception):  # noqa: N818 - a fact, not a fault
+    """A window whose error is not known, and why."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """A linear window function over estimates, taken as a variable."""
+
+    name: str  # of the variable: w0, w1, ...
+    window: exp.Window
+    value: exp.Expr  # L
+    slopes: dict[int, exp.Expr]  # d_j by aggregate j
+    frame: Frame
+    classes: bool  # sensitive keys are added up, so cells of one public key are correlated
+    mean: bool = False  # the sum over the number of values
+    simple: bool = False  # of counts and sums: where there is no value there is no variance
+
+    @property
+    def key(self) -> str:
+        """What makes two totals the same."""
+        return sql(self.window)
+
+    def shared(self, i: int, j: int) -> exp.Expr:
+        """X_ij: covariance of a_i here with a_j over the rows that it goes with."""
+        if self.classes:
+            return column(WITH_TOTAL(i, j))
+        return column(COVARIANCE(min(i, j), max(i, j)))
+
+    def with_estimate(self, i: int) -> exp.Expr:
+        """Covariance of the total with estimate i of the same row."""
+        if not self.frame.here:
+            return number(0.0)
+        total: exp.Expr = number(0)
+        for j, slope in self.slopes.items():
+            total = add(total, multiply(slope, self.shared(i, j)))
+        return self._scaled(self._given(total, number(0.0)))
+
+    def with_total(self, other: Total) -> exp.Expr | None:
+        """Covariance of two totals, where the rows that they share are determined."""
+        common = self.frame.common(other.frame)
+        if common is None:
+            return None
+        # Covariances with sums over all classes belong to the cells of the finer total.
+        fine, wide = (other, self) if self.classes and not other.classes else (self, other)
+        each: exp.Expr = number(0)
+        for i, left in fine.slopes.items():
+            for j, right in wide.slopes.items():
+                each = add(each, multiply(multiply(left, right), wide.shared(i, j)))
+        total: exp.Expr = common.over(exp.Sum(this=each))
+        if not (self.simple and other.simple):
+            total = self._known_sum(other, common, each)
+        elif not common.here:  # there may be no row
+            total = exp.Coalesce(this=total, expressions=[number(0.0)])
+        return other._scaled(self._scaled(total))
+
+    def _known_sum(self, other: Total, common: Frame, each: exp.Expr) -> exp.Expr:
+        """A sum over rows with values; one of unknown terms is not known: SUM leaves them out."""
+        there = self._there()
+        if other.key != self.key:
+            there = exp.And(this=there, expression=other._there())
+        lost: exp.Expr = exp.Is(this=wrapped(each), expression=exp.Null())
+        if not self.classes and not other.classes:
+            lost = exp.And(this=there, expression=lost)
+        gaps = common.over(exp.Anonymous(this="bool_or", expressions=[lost]))
+        nothing = exp.Coalesce(this=gaps, expressions=[exp.Boolean(this=False)])
+        total = exp.Coalesce(
+            this=common.over(exp.Sum(this=_where(there.copy(), each))), expressions=[number(0.0)]
+        )
+        return exp.Case(ifs=[exp.If(this=exp.Not(this=nothing), true=total)])
+
+    def size(self) -> exp.Expr:
+        """The variance's terms without their signs: what rounding is measured by.
+
+        A covariance with a sum over classes is such a sum itself: one of its terms is that
+        with the cell's own estimate, which stands for it.
+        """
+        each: exp.Expr = number(0)
+        for i, left in self.slopes.items():
+            for j, right in self.slopes.items():
+                own = exp.Abs(this=column(COVARIANCE(min(i, j), max(i, j))))
+                each = add(each, multiply(size_of(multiply(left, right)), own))
+        return self._scaled(self._scaled(self.frame.over(exp.Sum(this=self._given(each)))))
+
+    def effective(self) -> exp.Expr:
+        """Effective rows.
+
+        Of independent parts with ``u = sum G^2`` and ``e = u^2 / sum G^4`` a sum has
+        ``(sum u)^2 / sum(u^2 / e)``; the variance stands for u.  The cells of a sensitive key
+        are not independent: their sum has at least those of its weakest one.
+        """
+        rows = [column(EFFECTIVE(j)) for j in self.slopes]
+        least = rows[0] if len(rows) == 1 else exp.Least(this=rows[0], expressions=rows[1:])
+        weakest = self.frame.over(exp.Min(this=self._given(least)))
+        known = number(KNOWN_ROWS)
+        if self.classes:
+            return exp.Coalesce(this=weakest, expressions=[known])
+        each: exp.Expr = number(0)
+        for i, left in self.slopes.items():
+            for j, right in self.slopes.items():
+                each = add(each, multiply(multiply(left, right), self.shared(i, j)))
+        u = exp.Abs(this=each)
+        share = exp.Div(
+            this=exp.Mul(this=u, expression=u.copy()), expression=least, typed=False, safe=False
+        )
+        sums = [self.frame.over(exp.Sum(this=self._given(node))) for node in (u.copy(), share)]
+        ratio = exp.Div(
+            this=exp.Mul(this=sums[0], expression=sums[0].copy()),
+            expression=exp.Nullif(this=sums[1], expression=number(0)),
+            typed=False,
+            safe=False,
+        )
+        some = exp.LT(this=weakest, expression=known)
+        found = exp.Coalesce(this=ratio, expressions=[weakest.copy()])
+        return exp.Case(ifs=[exp.If(this=some, true=found)], default=known.copy())
+
+    def _there(self) -> exp.Expr:
+        """Whether a row has a value to add."""
+        return exp.Not(this=exp.Is(this=wrapped(self.value.copy()), expression=exp.Null()))
+
+    def _given(self, node: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
+        """A row's part, where it has a value to add."""
+        return node if self.simple else _where(self._there(), node, other)
+
+    def _scaled(self, node: exp.Expr) -> exp.Expr:
+        if not self.mean:
+            return node
+        many = cast(self.frame.over(exp.Count(this=self.value.copy())), "DOUBLE")
+        below = exp.Nullif(this=many, expression=number(0))
+        return exp.Paren(
+            this=exp.Div(this=wrapped(node), expression=below, typed=False, safe=False)
+        )
+
+
+def _where(condition: exp.Expr, node: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
+    return exp.Case(ifs=[exp.If(this=condition, true=node)], default=other)
+
+
+def read_total(
+    window: exp.Window,
+    name: str,
+    block: Block,
+    uncertain: list[int],
+    filtered: bool,
+    entangled: bool = False,
+) -> Total:
+    """Take a window for a linear one, or say why not.
+
+    ``filtered``: some cells of sensitive keys may be missing.  ``entangled``: a column was
+    perturbed as a whole, so that rows of the answer vary together.
+    """
+    if len(block.sets) != 1:
+        raise NoTotal("rows of ROLLUP, CUBE and GROUPING SETS count the same people")
+    inner, frame, mean, default = _function(window)
+    if window.find(exp.Query) is not None:
+        raise NoTotal("a window over a sub-query")
+    names = [AGGREGATE(j) for j in uncertain]
+    parts = [*_ordering(window), *([] if default is None else [default])]
+    if isinstance(window.this, exp.Filter):
+        parts.append(window.this.expression)
+    if any(depends(node, each) for node in parts for each in names):
+        raise NoTotal("which rows a window takes depends on estimates")
+    try:
+        slopes = {
+            j: derivative(inner, by(AGGREGATE(j)))
+            for j in uncertain
+            if depends(inner, AGGREGATE(j))
+        }
+    except NotSmooth:
+        raise NoTotal("a window over an expression that is not smooth") from None
+    if any(depends(slope, each) for slope in slopes.values() for each in names):
+        raise NoTotal("a window over a product or quotient of estimates")
+    slopes = {j: slope for j, slope in slopes.items() if not is_zero(slope)}
+    if any(block.aggregates[j].kind != "linear" for j in slopes):
+        raise NoTotal("a window over a median, a quantile or a mode")
+    sensitive = {KEY(i) for i, key in enumerate(block.keys) if key.sensitive}
+    named = {node.name for node in frame.partition if isinstance(node, exp.Column)}
+    simple = isinstance(inner, exp.Column) and all(
+        block.aggregates[j].call.name in ("count", "count_if", "sum") for j in slopes
+    )
+    made = Total(name, window, inner, slopes, frame, False, mean, simple)
+    if sensitive <= named:
+        if entangled and not frame.whole:
+            raise NoTotal("a column was perturbed as a whole, so its groups are correlated")
+        return made
+    inside = {c.name for node in frame.partition for c in columns_of(node)}
+    constant = not any(next(columns_of(slope), None) for slope in slopes.values())
+    linear = all(block.aggregates[j].call.name in ("count", "sum") for j in slopes)
+    if inside & sensitive or filtered or not constant or not linear or not frame.whole or mean:
+        raise NoTotal(
+            "groups of a sensitive column are correlated, and the covariance of two of them is"
+            " known only where all are added up"
+        )
+    return Total(name, window, inner, slopes, frame, True)
+
+
+def _ordering(window: exp.Window) -> list[exp.Expr]:
+    found = list(window.args.get("partition_by") or ())
+    found += [part for part in (window.args.get("order"), window.args.get("spec")) if part]
+    return found
+
+
+def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | None]:
+    """What a window adds up, over which rows, whether it is their mean, and LAG's default."""
+    function, condition = window.this, None
+    if isinstance(function, exp.Filter):
+        function, condition = function.this, function.expression.this
+    frame = read_frame(window)
+    if frame is None:
+        raise NoTotal("a window whose rows the query's text does not determine")
+    if isinstance(function, exp.Sum | exp.Avg):
+        inner = bare(function.this)
+        if isinstance(inner, exp.Distinct | exp.Order):
+            raise NoTotal("a window with DISTINCT or an order inside")
+        if condition is not None:
+            inner = exp.Case(ifs=[exp.If(this=condition.copy(), true=inner.copy())])
+        return inner, frame, isinstance(function, exp.Avg), None
+    if isinstance(function, exp.Lag | exp.Lead) and condition is None:
+        offset = _whole(function.args.get("offset"))
+        if offset is None or frame.order is None:
+            raise NoTotal("a neighbour at a distance that is not a whole number")
+        steps = float(-offset if isinstance(function, exp.Lag) else offset)
+        default = function.args.get("default")
+        return bare(function.this), between(frame, steps, steps), False, default
+    raise NoTotal("of the window functions only SUM, AVG, LAG and LEAD keep error bars")
+
+
+def _whole(node: exp.Expr | None) -> int | None:
+    if node is None:
+        return 1
+    node = bare(node)
+    if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
+        return int(node.this)
+    return None

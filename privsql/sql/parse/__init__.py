@@ -1,0 +1,10 @@
+"""SQL text to one statement that may run, or a refusal.
+
+statement        statements of a text, and what kind each is
+guard            queries that cannot be answered, whatever they are about
+forbidden        functions and settings that may not run beside the table
+parameter_types  parameters without values yet
+probes           queries for columns and no rows
+audit_tables     queries of the tables of an audit
+row_listing      published rows themselves, where the publisher allows it
+"""

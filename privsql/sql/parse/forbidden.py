@@ -1,0 +1,67 @@
+"""Refusal of constructs that must not run on the published table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from privsql.sql.catalog import Catalog
+from privsql.sql.nodes import Unsupported, name_of, outermost, place_of
+
+_VOLATILE = """
+    random setseed uuid uuidv4 uuidv7 gen_random_uuid nextval currval setval stats vector_type
+    write_log error sleep_ms current_query current_query_id current_connection_id
+    current_transaction_id
+"""
+VOLATILE = frozenset(_VOLATILE.split())
+
+
+class Refusing:
+    """Refuses expressions over published rows; ``public`` tells which queries may run there."""
+
+    def __init__(self, catalog: Catalog, text: str, public: Callable[[exp.Expr], bool]) -> None:
+        self._catalog = catalog
+        self._text = text
+        self._public = public
+
+    def clauses(self, select: exp.Select) -> None:
+        """Clauses that only rows could answer."""
+        for clause in (
+            "sample",
+            "pivots",
+            "match",
+            "laterals",
+            "connect",
+            "into",
+            "locks",
+            "cluster",
+        ):
+            if select.args.get(clause):
+                raise Unsupported(f"{clause.upper()} over published rows")
+
+    def nodes(self, node: exp.Expr) -> None:
+        """Volatile functions, and sub-queries that are not public and on their own."""
+        for each in node.walk():
+            name = name_of(each)
+            if name in VOLATILE:
+                raise Unsupported(
+                    f"the volatile function {name}()",
+                    hint="an answer must not change when it is asked again",
+                    place=place_of(each, self._text),
+                )
+        for star in outermost(node, lambda n: isinstance(n, exp.Star)):
+            if not isinstance(star.parent, exp.Count):
+                raise Unsupported("a star here", hint="list the columns that you mean")
+        for query in outermost(node, lambda n: isinstance(n, exp.Query)):
+            self.query(query)
+
+    def query(self, query: exp.Expr) -> None:
+        """A sub-query in a condition, a join or an argument runs beside the table."""
+        if self._public(query):
+            return
+        raise Unsupported(
+            "a sub-query that is not about public tables alone, or refers to rows around it",
+            hint="join the public table, list the values, or ask for its answer on its own first",
+            place=place_of(query, self._text),
+        )

@@ -1,0 +1,177 @@
+"""Parameters without values yet: their types, and stand-in values.
+
+A driver asks what it will get before it says for which values.  DuckDB tells the types of a
+statement's columns, not those of its parameters; what stands beside a parameter does.
+
+    age < $1          as age                 ($1)::DATE      as the cast says
+    $1 + 1            as 1                   LIMIT $1        BIGINT
+    city LIKE $1      VARCHAR                anything else   VARCHAR, as in PostgreSQL
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from privsql.sql.nodes import cast, column, table
+from privsql.sql.parse.statement import Statement, only
+from privsql.sql.printing import text_of
+
+# Where all operands have one type.
+_ALIKE = (
+    exp.EQ,
+    exp.NEQ,
+    exp.LT,
+    exp.LTE,
+    exp.GT,
+    exp.GTE,
+    exp.NullSafeEQ,
+    exp.NullSafeNEQ,
+    exp.Between,
+    exp.In,
+    exp.Coalesce,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Div,
+    exp.Mod,
+    exp.Nullif,
+    exp.Greatest,
+    exp.Least,
+)
+_FRACTIONS = (exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.ApproxQuantile)
+_WRAPPING = (exp.Paren, exp.Neg)
+_TIMES = ("DATE", "TIME", "TIMESTAMP")
+
+# Values that planning can work with where it cannot with NULL.
+_SAMPLES = {
+    "BOOLEAN": "true",
+    "VARCHAR": "",
+    "DATE": "2000-01-01",
+    "TIME": "00:00:00",
+    "INTERVAL": "1 day",
+    "UUID": "00000000-0000-0000-0000-000000000000",
+    "JSON": "null",
+    "BLOB": "",
+}
+
+Describe = Callable[[str], str | None]
+
+
+def number_of(node: exp.Expr) -> int | None:
+    """The number of a parameter such as ``$1``, or None where it is none or has a name."""
+    if not isinstance(node, exp.Placeholder | exp.Parameter) or node.this is None:
+        return None
+    text = str(getattr(node.this, "name", node.this))
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+def parameter_types(
+    tree: exp.Expr, source: str, given: Mapping[int, str], describe: Describe
+) -> list[str]:
+    """The type of each parameter, from 1 on; ``given`` are those that the asker has settled.
+
+    ``describe`` tells the type of the only column of a query, or None where it is no query.
+    """
+    found = dict(given)
+    most = max(found, default=0)
+    for node in tree.find_all(exp.Placeholder, exp.Parameter):
+        number = number_of(node)
+        if number is None:
+            continue
+        most = max(most, number)
+        if number not in found and (kind := _type_of(node, source, describe)) is not None:
+            found[number] = kind
+    return [found.get(n, "VARCHAR") for n in range(1, most + 1)]
+
+
+def _type_of(node: exp.Expr, source: str, describe: Describe) -> str | None:
+    child, parent = node, node.parent
+    while isinstance(parent, _WRAPPING):
+        child, parent = parent, parent.parent
+    if isinstance(parent, exp.Cast):
+        return parent.to.sql("duckdb").upper()
+    if isinstance(parent, exp.Limit | exp.Offset | exp.Fetch):
+        return "BIGINT"
+    if isinstance(parent, _FRACTIONS) and child is not parent.this:
+        return "DOUBLE"
+    if isinstance(parent, exp.Tuple) and isinstance(parent.parent, exp.In):
+        parent = parent.parent
+    if isinstance(parent, exp.Any | exp.All) and parent.parent is not None:
+        peer = _beside(parent.parent, parent, source, describe)
+        return None if peer is None else f"{peer}[]"
+    if not isinstance(parent, _ALIKE):
+        return None
+    kind = _beside(parent, child, source, describe)
+    if kind is not None and kind.startswith(_TIMES) and isinstance(parent, exp.Add):
+        return "INTERVAL"
+    return kind
+
+
+def _beside(parent: exp.Expr, child: exp.Expr, source: str, describe: Describe) -> str | None:
+    """The type of the first operand that is no parameter itself."""
+    for peer in parent.iter_expressions():
+        inner = peer.unnest()
+        if peer is child or isinstance(peer, exp.Tuple) or number_of(inner) is not None:
+            continue
+        if inner.find(exp.Placeholder, exp.Parameter) is not None:
+            continue
+        kind = describe(_alone(inner, source))
+        if kind not in (None, '"NULL"'):
+            return kind
+    return None
+
+
+def _alone(node: exp.Expr, source: str) -> str:
+    """A query of one expression over the published table, whatever it was called."""
+    made = node.copy()
+    for each in list(made.find_all(exp.Column)):
+        plain = column(each.name)
+        if each is made:
+            made = plain
+        else:
+            each.replace(plain)
+    if isinstance(made, exp.Query):
+        return made.sql("duckdb")
+    return exp.Select(expressions=[made]).from_(table(source), copy=False).sql("duckdb")
+
+
+def without_values(
+    statement: Statement, types: Sequence[str], *, samples: bool = False
+) -> Statement:
+    """A statement that can be planned though no values are known; it must not be run."""
+    if not types or statement.tree is None:
+        return statement
+    tree = stood_in(statement.tree.copy(), types, samples=samples)
+    return replace(statement, tree=tree, plain=text_of(tree))
+
+
+def stood_in(tree: exp.Expr, types: Sequence[str], *, samples: bool = False) -> exp.Expr:
+    """The tree, changed in place, with a NULL or a sample of its type for each parameter."""
+    for node in list(tree.find_all(exp.Placeholder, exp.Parameter)):
+        number = number_of(node)
+        if number is None or number > len(types):
+            continue
+        kind = types[number - 1]
+        value: exp.Expr = exp.Null()
+        if samples and not kind.endswith("]"):
+            stamp = kind.startswith("TIMESTAMP")
+            text = "2000-01-01 00:00:00" if stamp else _SAMPLES.get(kind)
+            value = exp.Literal.number(1) if text is None else exp.Literal.string(text)
+        made = cast(value, kind)
+        if node is tree:
+            return made
+        node.replace(made)
+    return tree
+
+
+def settled_types(text: str, given: Mapping[int, str]) -> list[str]:
+    """The types of the parameters of a text, where no table can be asked: casts tell.
+
+    >>> settled_types("SELECT $1::DATE, $2", {})
+    ['DATE', 'VARCHAR']
+    """
+    tree = only(text).tree
+    return [] if tree is None else parameter_types(tree, "", given, lambda _: None)

@@ -1,0 +1,43 @@
+"""The plan of one block: its scan and its reconstruction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from privsql.sql.bind.block import Block
+from privsql.sql.parameters import Printed
+from privsql.sql.plan.states import States
+from privsql.sql.reconstruct.sums import Step
+from privsql.sql.scan.forms import MOMENTS
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """One block: what to scan, what to load beside it, how to reconstruct."""
+
+    prefix: str
+    block: Block
+    scan: Printed
+    beside: Printed | None = None  # a second scan, for exact aggregates that need their own
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    states: States | None = None
+    pairs: tuple[tuple[int, int], ...] = ()  # aggregates whose covariances it has
+    classes: tuple[tuple[int, int], ...] = ()  # and those with totals over cells
+    informative: tuple[bool, ...] | None = None  # pieces that are no constants, where known
+    # Bases whose personal groups the scan brings itself, and whether their rows have weights.
+    watched: Mapping[int, bool] = field(default_factory=dict)
+    # Whether any cell has too few effective rows by the scan's bound, so that states must tell.
+    doubtful: Printed | None = None
+    told: int = 0  # states that a cell would have then
+    score_intervals: frozenset[int] = frozenset()  # aggregates that have one
+    able: tuple[str, ...] = ()  # other forms of the same kind of scan
+    form: str = ""  # of the scan (see ``forms``); none where nothing is estimated
+
+    @property
+    def moments(self) -> bool:
+        """Whether the scan adds up inverted rows itself, and brings no states."""
+        return self.form in MOMENTS

@@ -1,0 +1,412 @@
+"""The plan of a query: for each block a scan and a reconstruction, and the SQL around them.
+
+    block   ── states ──> cells and channels of its sensitive columns
+            ── scan ────> SQL for the engine that holds the published table
+            ── steps ───> SQL that turns the scan's result into the block's table
+
+Everything is printed with its values bound.  What happens between the two halves (may this
+be answered at all?) is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
+from privsql.sql.bind.block import Block
+from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.disclosure.evidence import Behind, BehindWriter, secrets_scan, supports_of
+from privsql.sql.disclosure.group_ranges import Membership
+from privsql.sql.disclosure.informative import constants
+from privsql.sql.disclosure.masking import Change, Gap, changed_statement
+from privsql.sql.nodes import (
+    Unsupported,
+    cast,
+    column,
+    columns_of,
+    derived,
+    every,
+    named,
+    place_of,
+    sql,
+    table,
+)
+from privsql.sql.outer.parts import Compiled, Part, block_name, our_function, weighed
+from privsql.sql.parameters import Parameters, Printed, read_parameters
+from privsql.sql.plan.block_plan import BlockPlan
+from privsql.sql.plan.states import Planner, States, under
+from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, MASSES
+from privsql.sql.reconstruct.sums import Sums
+from privsql.sql.reconstruct.writer import Step, Writer
+from privsql.sql.scan.forms import MOMENTS, STATES, WEIGHTS, choose_form
+from privsql.sql.scan.moments.reconstruction import Moments
+from privsql.sql.scan.state_scan import ADDITIVE, StateScan, exact_scan
+
+
+class FanOut(Unsupported):
+    """A join that would count published rows several times."""
+
+    code = "fan-out"
+
+
+class PlanWriter:
+    """Plans the blocks of one query."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        parameters: Parameters,
+        run: Callable[[Printed], pa.Table],
+        domain: Callable[[str], str],
+        iterative: bool = False,
+        form: str | None = None,  # of the scan (see ``forms``); None is by cost
+        evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table] | None = None,
+        salt: int = 0,
+        accounted: bool = False,
+        judged: bool = True,  # whether it matters who stands behind an answer
+    ) -> None:
+        self._catalog = catalog
+        self._parameters = parameters
+        self._run = run
+        self._domain = domain
+        self._iterative = iterative
+        self._form = form
+        self._evaluated = evaluated
+        self._behind = BehindWriter(catalog, parameters, salt, accounted) if judged else None
+
+    def _check_unique(self, block: Block) -> None:
+        """A join that multiplies published rows correlates them: refuse it.
+
+        The rows of one person would count several times, and intervals would be too narrow.
+        """
+        for join in block.rows.joins:
+            theirs = [node.copy() for _, node in join.on]
+            known = every(
+                exp.Not(this=exp.Is(this=n.copy(), expression=exp.Null())) for n in theirs
+            )
+            source = under(join.table, join.alias)
+            counted = exp.Select(expressions=[named(exp.Count(this=exp.Star()), "many")])
+            counted.from_(source, copy=False).group_by(*theirs, copy=False)
+            counted.set("where", exp.Where(this=known))
+            worst = exp.Select(expressions=[exp.Max(this=column("many"))])
+            worst.from_(derived(counted, "keys"), copy=False)
+            (most,) = self._run(self._parameters.bind(worst)).column(0).to_pylist()
+            if most is not None and most > 1:
+                raise FanOut(
+                    "the public table joined here has several rows for one key",
+                    hint="join a table that is unique on the key: GROUP BY or DISTINCT it first",
+                )
+
+    def plan(self, part: Part, prefix: str, weighed: frozenset[int] = frozenset()) -> BlockPlan:
+        """Plan one block; ``weighed`` are aggregates whose effective rows the query looks at."""
+        block = part.leaf.block
+        self._check_unique(block)
+        if not block.estimated and not self._catalog.weighted:
+            exact_only = exact_scan(self._catalog, block)
+            return BlockPlan(prefix, block, self._parameters.bind(exact_only))
+        moments = self._moments(part)
+        if moments is not None:
+            able = (WEIGHTS,) if moments.only else (STATES, WEIGHTS)
+            if self._choose(able) in MOMENTS:
+                return self._plan_moments(moments, part, prefix, weighed)
+        wanted = list(self._sensitive(block))
+        planner = Planner(self._catalog, block, self._asked, self._domain)
+        states = planner.plan(wanted)
+        scan = StateScan(self._catalog, block, states)
+        self._add_exact(scan, block)
+        sums = Sums(
+            block,
+            states,
+            scan,
+            prefix,
+            part.pairs,
+            self._domain,
+            self._iterative,
+            part.classes,
+        )
+        steps = Writer(sums).write()
+        tables = {f"{prefix}_constants": _constants(states, sums.massed)}
+        for i, axis in enumerate(states.axes):
+            tables[f"{prefix}_axis{i}"] = axis.cells
+            tables[f"{prefix}_codes{i}"] = axis.codes
+        known = self._informative(block, states, steps[0], tables)
+        made = self._block_plan(prefix, part, scan, tables, steps, states, known)
+        return replace(made, score_intervals=sums.score_intervals, able=scan.able)
+
+    def _informative(
+        self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
+    ) -> tuple[bool, ...] | None:
+        """Which pieces are no constants, where that does not depend on the rows."""
+        if states.hidden or any(key.sensitive for key in block.keys) or self._evaluated is None:
+            return None
+        if not any(block.bases):
+            return ()
+        looked = self._parameters.bind(constants(block, step))
+        (row,) = self._evaluated(looked, tables).to_pylist()
+        return tuple(bool(value) for value in row.values())
+
+    def _asked(self, tree: exp.Expr) -> pa.Table:
+        return self._run(self._parameters.bind(tree))
+
+    def _add_exact(self, scan: StateScan, block: Block) -> None:
+        """Let the scan bring exact aggregates too, unless they need a scan of their own."""
+        exact = [a.call for a in block.aggregates if a.kind == "exact"]
+        together = [
+            call
+            for call in exact
+            if call.name in ADDITIVE
+            and not call.distinct
+            and not (call.name == "sum" and self._catalog.multiplicity)
+        ]
+        scan.beside = len(together) < len(exact)
+        if not scan.beside:
+            scan.exact += [(call, sql(call.node)) for call in together]
+
+    def _moments(self, part: Part) -> Moments | None:
+        """The block by moments, where they apply."""
+        if self._iterative or part.classes:
+            return None
+        observed = any(
+            our_function(node) == "observed" for node in part.leaf.select.find_all(exp.Anonymous)
+        )
+        made = Moments(
+            self._catalog, part.leaf.block, part.pairs, self._asked, self._domain, observed
+        )
+        return made if made.applies else None
+
+    def _choose(self, able: Sequence[str], counting_pays: bool = True) -> str:
+        rows = self._catalog.rows
+        return choose_form(rows, able, counting_pays=counting_pays, forced=self._form)
+
+    def _plan_moments(
+        self, moments: Moments, part: Part, prefix: str, weighed: frozenset[int]
+    ) -> BlockPlan:
+        moments.prepare()
+        scan = moments.scan(self._choose(moments.able, moments.counting_pays))
+        self._add_exact(scan, part.leaf.block)
+        steps = moments.steps(prefix)
+        known = moments.informative
+        made = self._block_plan(prefix, part, scan, {}, steps, moments.states, known)
+        tree = moments.doubtful(weighed)
+        doubtful = None if tree is None else self._parameters.bind(tree)
+        scored = moments.score_intervals
+        return replace(
+            made,
+            doubtful=doubtful,
+            told=moments.told,
+            score_intervals=scored,
+            able=moments.able,
+        )
+
+    def _block_plan(
+        self,
+        prefix: str,
+        part: Part,
+        scan: StateScan,
+        tables: Mapping[str, pa.Table],
+        steps: tuple[Step, ...],
+        states: States,
+        informative: tuple[bool, ...] | None,
+    ) -> BlockPlan:
+        block, beside = part.leaf.block, None
+        moments = scan.form in MOMENTS
+        watched: dict[int, bool] = {}
+        if informative is not None and block.estimated and self._behind is not None:
+            supports = supports_of(block, informative)
+            if supports and Membership(self._catalog, block).inside(supports):
+                watched = {k: each.weight is not None for k, each in supports.items()}
+                scan.watched = Membership(self._catalog, block).watched(supports, packed=moments)
+        if scan.beside:
+            tree = exact_scan(self._catalog, block, family=BESIDE, grouping=True)
+            beside = self._parameters.bind(tree)
+        if not moments:
+            # All sums are named by now.
+            scan.form = self._choose(scan.able)
+        written = self._parameters.bind(scan.write())
+        pairs = tuple(sorted({(min(i, j), max(i, j)) for i, j in part.pairs}))
+        totals = tuple(sorted(set(part.classes)))
+        return BlockPlan(
+            prefix,
+            block,
+            written,
+            beside,
+            tables,
+            steps,
+            states,
+            pairs,
+            totals,
+            informative,
+            watched,
+            form=scan.form,
+        )
+
+    def behind(self, plan: BlockPlan) -> Behind | None:
+        """The scans for the personal groups behind each cell, where any may be disclosed."""
+        return None if self._behind is None else self._behind.behind(plan)
+
+    @staticmethod
+    def _sensitive(block: Block) -> list[exp.Expr]:
+        """Every expression that is evaluated over states."""
+        found: dict[str, exp.Expr] = {}
+        for base in block.bases:
+            for piece in base:
+                for node in (*piece.truths, *([piece.factor] if piece.factor is not None else [])):
+                    found.setdefault(sql(node), node)
+        for branch in block.where:
+            for node in branch.truths:
+                found.setdefault(sql(node), node)
+        for key in block.keys:
+            if key.sensitive:
+                found.setdefault(sql(key.expression), key.expression)
+        for aggregate in block.aggregates:
+            if aggregate.ordered is not None and aggregate.kind != "domain":
+                found.setdefault(sql(aggregate.ordered), aggregate.ordered)
+        return list(found.values())
+
+    def whole(self, compiled: Compiled, plans: Sequence[BlockPlan]) -> exp.Expr:
+        """The whole reconstruction as one statement: blocks as CTEs, then the analyst's SQL."""
+        tree = compiled.tree
+        names = {
+            block_name(n): f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan"
+            for n, plan in enumerate(plans)
+        }
+        for node in tree.find_all(exp.Table):
+            if node.name in names and not node.db:
+                node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name)))
+                node.set("this", exp.to_identifier(names[node.name], quoted=True))
+        ctes = []
+        for plan in plans:
+            ctes += [
+                exp.CTE(
+                    this=step.query,
+                    alias=exp.TableAlias(this=exp.to_identifier(step.name, quoted=True)),
+                    materialized=True,
+                )
+                for step in plan.steps
+            ]
+        if ctes:
+            with_ = tree.args.get("with_")
+            own = list(with_.expressions) if with_ is not None else []
+            tree.set("with_", exp.With(expressions=[*ctes, *own]))
+        return tree
+
+
+def _constants(states: States, massed: Iterable[int]) -> pa.Table:
+    """One row with the channel between states, and the masses of some axes' cells."""
+    factors = [factor.tolist() for factor in states.factors]
+    kind = pa.list_(pa.list_(pa.list_(pa.float64())))
+    columns: dict[str, Any] = {"factors": pa.array([factors or [[[1.0]]]], type=kind)}
+    for i in massed:
+        masses = states.masses(i).tolist()
+        columns[MASSES(i)] = pa.array([masses], type=pa.list_(pa.float64()))
+    return pa.table(columns)
+
+
+def public_columns(block: Block) -> list[str]:
+    """Public columns of the conditions of a block, as the release spells them."""
+    found = [c.name for node in block.guards for c in columns_of(node) if c.table == PUBLISHED]
+    return list(dict.fromkeys(found))
+
+
+def place_in(block: Block, text: str) -> Place | None:
+    """Where the public conditions of a block stand in the text."""
+    for node in block.guards:
+        found = place_of(node, text)
+        if found is not None:
+            return found
+    return None
+
+
+def located(problem: Error, tree: exp.Expr, text: str) -> Error:
+    """An error of planning or running with the query as its place, and a way out."""
+    if problem.place is None and isinstance(problem, NotSupportedError | ProgrammingError):
+        problem.place = place_of(tree, text)
+    if problem.hint is None and isinstance(problem, ProgrammingError):
+        problem.hint = "estimates are DOUBLE: cast them where a function needs another type"
+    return problem
+
+
+# Entries of one list over states, for all classes and hidden values; there are tens of lists.
+MOST_ENTRIES = 2**21
+
+
+def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
+    """Refuse a reconstruction whose lists would not fit, now that the scan tells their number.
+
+    Every class of sensitive keys has a list over states, for every value of the public
+    columns that could not be separated from sensitive ones.
+    """
+    if plan.states is None or not plan.states.hidden:
+        return
+    names = [HIDDEN(i) for i in range(len(plan.states.hidden))]
+    hidden = scanned.select(names).group_by(names).aggregate([]).num_rows
+    classes = plan.states.count if any(key.sensitive for key in plan.block.keys) else 1
+    if hidden * classes * plan.states.count > MOST_ENTRIES:
+        columns = ", ".join(axis.column for axis in plan.states.axes)
+        raise TooLargeError(
+            f"sensitive columns ({columns}) are compared with {hidden} public values in"
+            f" {plan.states.count} states",
+            hint="group by fewer or coarser values, or compare with constants",
+        )
+
+
+def empty_query(catalog: Catalog) -> str:
+    """A query with the columns of the published table and none of its rows."""
+    made = exp.Select(expressions=[column(name) for name, _ in catalog.columns])
+    return made.from_(table(catalog.table), copy=False).limit(0).sql("duckdb")
+
+
+def typed_query(source: str, name: str, kind: str) -> str:
+    """The domain in a table as the column's own type, in order."""
+    made = exp.Select(expressions=[column("i"), named(cast(column(name), kind), name)])
+    return made.from_(table(source), copy=False).order_by(column("i")).sql("duckdb")
+
+
+def described_query(tree: exp.Expr, parameters: Parameters, text: str) -> Printed:
+    """The query as DuckDB can describe it: our functions become casts of the same type.
+
+    Where there is nothing of ours in it the analyst's own text is best: columns without a
+    name are called by how they were written.
+    """
+    made = tree.copy()
+    ours = [node for node in made.find_all(exp.Anonymous) if our_function(node) is not None]
+    if not ours and not parameters.values:
+        return Printed(text)
+    for node in ours:
+        short = our_function(node)
+        if not node.expressions:
+            continue
+        kind = "BOOLEAN" if short == "reliable" else "DOUBLE"
+        typed: exp.Expr = cast(node.expressions[0].copy(), kind)
+        if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+            typed = named(typed, node.sql("duckdb").lower())
+        node.replace(typed)
+    return parameters.bind(made)
+
+
+__all__ = [
+    "Behind",
+    "BlockPlan",
+    "Change",
+    "FanOut",
+    "Gap",
+    "Parameters",
+    "PlanWriter",
+    "Printed",
+    "changed_statement",
+    "check_work",
+    "described_query",
+    "empty_query",
+    "located",
+    "place_in",
+    "public_columns",
+    "read_parameters",
+    "secrets_scan",
+    "typed_query",
+    "weighed",
+]

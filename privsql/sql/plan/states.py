@@ -1,0 +1,448 @@
+"""States: the joint cells of a block's sensitive columns.
+
+Each sensitive column is seen only through *atoms*, the largest parts of expressions that
+hold it alone.  Evaluated over its domain they split it into cells (values that no atom tells
+apart, refined where the channel asks for it), and the cells of all columns together make the
+states:
+
+    WHERE age > 30 AND disease IN ('flu', 'hiv')      atoms  age > 30 | disease IN (...)
+                                                      cells  2        x 2        = 4 states
+
+Everything sensitive in the block becomes SQL over one small table of states, in which an
+atom is a column; the engine's own semantics decide, NULL included.  (reconstruction, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.channels import Channel
+from privsql.channels.cells import Cells, refine
+from privsql.channels.channel import MATRIX_LIMIT
+from privsql.channels.domain import MATERIALISE_LIMIT
+from privsql.channels.mechanisms import Replace, Uniform
+from privsql.errors import TooLargeError
+from privsql.sql.bind.block import Block
+from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.nodes import (
+    column,
+    columns_of,
+    derived,
+    named,
+    sql,
+    table,
+)
+from privsql.sql.plan.grids import listed, representatives, too_large
+from privsql.sql.reconstruct.columns import ATOM, CODE, HIDDEN, TRUTH, UNKNOWN
+
+MOST_STATES = 2**16
+MOST_BITS = 6
+
+# Numbers that the channel may take beside the groups of sensitive keys: each group's functions
+# travel with it.  One column is grouped by up to 512 values so (1 GB).
+MOST_HELD = 2**27
+
+# Mechanisms that look at the whole column: rows are not independent of each other.
+WHOLE = ("identity", "swap", "decoy")
+
+Run = Callable[[exp.Expr], pa.Table]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One sensitive column of a block and its cells."""
+
+    column: str
+    atoms: tuple[exp.Expr, ...]
+    bits: bool  # the scan sends truth values of the atoms; otherwise the published value
+    null_bits: tuple[bool, ...]  # which atoms may be UNKNOWN
+    cells: pa.Table  # cell, one column an atom (x<axis>_<atom>), in order of cells
+    codes: pa.Table  # what the scan sends -> cell
+    factor: Floats  # (cells, cells)
+    channel: Channel
+    # Of the cells: what replaces a value, or the published column where that is looked at.
+    masses: Floats | None
+    mechanism: str
+
+    @property
+    def count(self) -> int:
+        """How many cells there are."""
+        return len(self.factor)
+
+    @property
+    def independent(self) -> bool:
+        """Whether rows were perturbed independently of each other."""
+        return self.mechanism not in WHOLE
+
+    @property
+    def fixed(self) -> bool:
+        """Whether no value was replaced."""
+        return bool((self.factor == np.eye(self.count)).all())
+
+    @property
+    def retention(self) -> float:
+        """The retention of a column that keeps or replaces its values."""
+        return float(self.channel.retention)  # type: ignore[attr-defined]
+
+    @property
+    def scored(self) -> bool:
+        """Whether a count under a condition on this column alone has the score interval."""
+        return self.masses is not None and self.independent
+
+    def values(self, atom: exp.Expr) -> pa.ChunkedArray[Any] | None:
+        """An atom's values on the cells; None for what is no atom of this column."""
+        known = [sql(each) for each in self.atoms]
+        text = sql(atom)
+        return self.cells.column(1 + known.index(text)) if text in known else None
+
+
+@dataclass(frozen=True)
+class States:
+    """The axes of a block, and its sensitive expressions over the table of states."""
+
+    axes: tuple[Axis, ...]
+    hidden: tuple[exp.Expr, ...]  # public columns that could not be separated
+    written: dict[str, exp.Expr]  # canonical sensitive expression -> over states
+    rows: int | None = None  # of the whole published table, where that is known
+    # Canonical sensitive expression -> the axes along which it varies; None where public columns
+    # are hidden in it.
+    along: Mapping[str, frozenset[int] | None] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many states there are."""
+        return prod(axis.count for axis in self.axes)
+
+    def masses(self, i: int) -> Floats:
+        """Masses of the cells of axis i as a list over states.
+
+        It stands where all other cells are the first ones: the product with a function that
+        varies along axis i alone is that function's mean.
+        """
+        masses = self.axes[i].masses
+        if masses is None:
+            raise AssertionError("the cells of this axis have no masses")
+        shape = [axis.count for axis in self.axes]
+        made = np.zeros(shape)
+        made[tuple(slice(None) if k == i else 0 for k in range(len(shape)))] = masses
+        return made.ravel()
+
+    @property
+    def factors(self) -> list[Floats]:
+        """The channel of each axis between its cells."""
+        return [axis.factor for axis in self.axes]
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A sensitive column's domain, split by the atoms of a block."""
+
+    name: str
+    atoms: tuple[exp.Expr, ...]
+    evaluated: pa.Table  # value, a<atom>.., cell, in the domain's order
+    plain: Cells  # values that no atom tells apart
+    cells: Cells  # the same, refined where the channel asks for it
+    counts: NDArray[np.int64] | None  # values that each row stands for; None: one
+
+
+class Planner:
+    """Finds atoms, evaluates them over domains and makes cells."""
+
+    def __init__(
+        self, catalog: Catalog, block: Block, run: Run, domain: Callable[[str], str]
+    ) -> None:
+        self._catalog = catalog
+        self._block = block
+        self._run = run
+        self._domain = domain
+        self._atoms: dict[str, dict[str, exp.Expr]] = {}
+        self._hidden: dict[str, exp.Expr] = {}
+
+    def plan(self, expressions: Sequence[exp.Expr]) -> States:
+        """States for these sensitive expressions."""
+        for node in expressions:
+            self._collect(node)
+        order = [name for name in self._catalog.sensitive if name in self._atoms]
+        cuts = [self._cut(name) for name in order]
+        self._check_size(cuts)
+        axes = tuple(self._axis(i, cut) for i, cut in enumerate(cuts))
+        self._places = {
+            text: column(TRUTH(i, n))
+            for i, name in enumerate(order)
+            for n, text in enumerate(self._atoms[name])
+        }
+        names = list(self._hidden)
+        self._places |= {text: column(HIDDEN(i)) for i, text in enumerate(names)}
+        written = {sql(node): self._write(node) for node in expressions}
+        varying = {
+            text: frozenset([i]) if len(axes[i].cells.column(1 + n).unique()) > 1 else frozenset()
+            for i, name in enumerate(order)
+            for n, text in enumerate(self._atoms[name])
+        }
+        along = {sql(node): self._along(node, varying) for node in expressions}
+        return States(axes, tuple(self._hidden.values()), written, self._catalog.rows, along)
+
+    def _along(
+        self, node: exp.Expr, varying: Mapping[str, frozenset[int]]
+    ) -> frozenset[int] | None:
+        """The axes along which an expression varies, by those of its atoms."""
+        text = sql(node)
+        if text in varying or text in self._hidden:
+            return varying.get(text)
+        found: frozenset[int] = frozenset()
+        for child in _operands(node):
+            own = self._along(child, varying)
+            if own is None:
+                return None
+            found |= own
+        return found
+
+    def _owner(self, node: exp.Column) -> str:
+        if node.table == PUBLISHED:
+            return node.name if node.name in self._catalog.sensitive else ""
+        return self._block.joins.get(node.table, "")
+
+    def _owners(self, node: exp.Expr) -> set[str]:
+        return {self._owner(each) for each in columns_of(node)}
+
+    def _collect(self, node: exp.Expr) -> None:
+        owners = self._owners(node)
+        if not owners:
+            return
+        if len(owners) == 1:
+            owner = owners.pop()
+            # A public part of a mixed expression is hidden whole: it has fewer values.
+            kept = self._atoms.setdefault(owner, {}) if owner else self._hidden
+            kept.setdefault(sql(node), node)
+            return
+        for child in _operands(node):
+            self._collect(child)
+
+    def _write(self, node: exp.Expr, branch: bool = False) -> exp.Expr:
+        """An expression over the table of states; ``branch`` is WHEN ... THEN of a CASE."""
+        place = None if branch else self._places.get(sql(node))
+        if place is not None:
+            return place.copy()
+        made = node.copy()
+        case = isinstance(node, exp.Case)
+        for key, value in list(node.args.items()):
+            if isinstance(value, exp.Expr) and not isinstance(value, exp.Query | exp.DataType):
+                made.set(key, self._write(value))
+            elif isinstance(value, list):
+                branches = case and key == "ifs"
+                made.set(
+                    key,
+                    [self._write(v, branches) if isinstance(v, exp.Expr) else v for v in value],
+                )
+        return made
+
+    def _cut(self, name: str) -> _Cut:
+        """Split a domain into cells."""
+        sensitive = self._catalog.sensitive[name]
+        atoms = tuple(self._atoms[name].values())
+        source: exp.Expr
+        counts: NDArray[np.int64] | None = None
+        if sensitive.domain.size > MATERIALISE_LIMIT:
+            indices, counts = representatives(
+                sensitive.domain, name, sensitive.type, atoms, self._run
+            )
+            source = listed(sensitive, indices)
+        else:
+            source = table(self._domain(name), PUBLISHED)
+        evaluated = self._evaluate(name, atoms, source, len(counts) if counts is not None else None)
+        labels = np.asarray(evaluated.column("cell").to_numpy(), dtype=np.intp)
+        plain = Cells.of(labels)
+        if plain.count > MATRIX_LIMIT:
+            raise _too_many({name: plain.count}, plain.count)
+        # A large grid is uniform, which every partition suits.
+        cells = plain if counts is not None else refine(plain, sensitive.channel)
+        return _Cut(name, atoms, evaluated, plain, cells, counts)
+
+    def _check_size(self, cuts: Sequence[_Cut]) -> None:
+        """Refuse too many states or groups, before a channel between cells is built.
+
+        Every group of sensitive keys has its own functions on states, and the channel beside
+        them: groups times the sum of cells squared are the numbers to be held.
+        """
+        sizes = {cut.name: cut.cells.count for cut in cuts}
+        count = prod(sizes.values())
+        if count > MOST_STATES or max(sizes.values(), default=1) > MATRIX_LIMIT:
+            raise _too_many(sizes, count)
+        keys = [key.expression for key in self._block.keys if key.sensitive]
+        groups = min(count, prod(self._groups(key, cuts) for key in keys))
+        if keys and groups * sum(size**2 for size in sizes.values()) > MOST_HELD:
+            raise TooLargeError(
+                f"GROUP BY makes {groups} groups of sensitive values in {count} states"
+                f" ({_listed(sizes)})",
+                hint="group by coarser values, as in GROUP BY x // 10",
+            )
+
+    def _groups(self, key: exp.Expr, cuts: Sequence[_Cut]) -> int:
+        """How many values a key has, or at most has where it is made of several columns."""
+        for cut in cuts:
+            known = [sql(atom) for atom in cut.atoms]
+            if sql(key) in known:
+                values: Any = cut.evaluated.column(ATOM(known.index(sql(key))))
+                return len(values.unique())
+        owners = self._owners(key)
+        return prod(cut.cells.count for cut in cuts if cut.name in owners)
+
+    def _axis(self, i: int, cut: _Cut) -> Axis:
+        """The column as the block sees it, with its channel between cells."""
+        name, atoms, evaluated = cut.name, cut.atoms, cut.evaluated
+        plain, cells, counts = cut.plain, cut.cells, cut.counts
+        sensitive = self._catalog.sensitive[name]
+        columns = [evaluated.column(ATOM(n)) for n in range(len(atoms))]
+        joined = any(j for j in self._block.joins.values() if j == name)
+        boolean = all(pa.types.is_boolean(c.type) or pa.types.is_null(c.type) for c in columns)
+        bits = (
+            boolean
+            and len(atoms) <= MOST_BITS
+            and cells.count == plain.count
+            and not joined
+            and not any(node.find(exp.Query) for node in atoms)
+        )
+        nulls = tuple(c.null_count > 0 for c in columns)
+        shown = [c.combine_chunks().take(cells.first.tolist()) for c in columns]
+        number = pa.array(np.arange(cells.count))
+        cells_table = pa.table({"cell": number, **{TRUTH(i, n): c for n, c in enumerate(shown)}})
+        codes: dict[str, Any] = {}
+        if bits:
+            for n, c in enumerate(shown):
+                codes[TRUTH(i, n)] = c.cast(pa.bool_()).fill_null(False)
+                if nulls[n]:
+                    codes[UNKNOWN(i, n)] = c.is_null()
+            codes["cell"] = number
+        else:
+            codes[CODE(i)] = evaluated.column("value")
+            codes["cell"] = pa.array(cells.labels.astype(np.int64))
+        masses, factor = None, None
+        if counts is not None:
+            if not bits or not isinstance(sensitive.channel, Uniform):
+                raise too_large(name)
+            masses = cells.sums(counts) / sensitive.domain.size
+            factor = Replace(sensitive.channel.retention, masses).matrix
+        elif isinstance(sensitive.channel, Uniform):
+            masses = cells.sizes / cells.size
+        elif isinstance(sensitive.channel, Replace):
+            masses = cells.sums(sensitive.channel.replacing)
+        elif sensitive.mechanism == "decoy":
+            factor = sensitive.channel.lump(cells).matrix
+            masses = _stationary(factor)
+        return Axis(
+            name,
+            atoms,
+            bits,
+            nulls,
+            cells_table,
+            pa.table(codes),
+            sensitive.channel.lump(cells).matrix if factor is None else factor,
+            sensitive.channel,
+            masses,
+            sensitive.mechanism,
+        )
+
+    def _evaluate(
+        self, name: str, atoms: Sequence[exp.Expr], source: exp.Expr, rows: int | None
+    ) -> pa.Table:
+        """Evaluate atoms over a domain: value, ATOM, and the cell, in the domain's order."""
+        inner = exp.select(
+            named(column("i", PUBLISHED), "i"),
+            named(column(name, PUBLISHED), "value"),
+            *(named(atom.copy(), ATOM(n)) for n, atom in enumerate(atoms)),
+        ).from_(source)
+        for join in self._block.rows.joins:
+            if self._block.joins[join.alias] == name:
+                inner = joined_to(inner, join.table, join.alias, join.on)
+        order = [exp.Ordered(this=column(ATOM(n)), nulls_first=False) for n in range(len(atoms))]
+        rank = exp.Window(
+            this=exp.Anonymous(this="dense_rank"), order=exp.Order(expressions=order), over="OVER"
+        )
+        cell = exp.Sub(this=rank, expression=exp.Literal.number(1))
+        outer = (
+            exp.select(
+                column("value"),
+                *(column(ATOM(n)) for n in range(len(atoms))),
+                named(cell, "cell"),
+            )
+            .from_(derived(inner, "evaluated"))
+            .order_by(column("i"))
+        )
+        found = self._run(outer)
+        if found.num_rows != (rows or self._catalog.sensitive[name].domain.size):
+            raise TooLargeError(
+                f"the public table joined on {name!r} has several rows for one value",
+                hint="join tables that are unique on the join key",
+            )
+        return found
+
+
+def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The expressions that one is made of; a branch of CASE is no expression by itself."""
+    for child in node.iter_expressions():
+        if isinstance(node, exp.Case) and isinstance(child, exp.If):
+            yield from _operands(child)
+        elif not isinstance(child, exp.Query | exp.DataType):
+            yield child
+
+
+def _listed(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name} has {size} cells" for name, size in sizes.items())
+
+
+def _too_many(sizes: dict[str, int], count: int) -> TooLargeError:
+    """The refusal of a query with too many states."""
+    return TooLargeError(
+        f"the query needs {count} states ({_listed(sizes)})",
+        hint=f"at most {MOST_STATES} can be distinguished, {MATRIX_LIMIT} of one column;"
+        " coarsen a condition or a key",
+    )
+
+
+def _stationary(matrix: Floats) -> Floats | None:
+    """Shares that a channel leaves as they are: of decoys, the published column's.
+
+    >>> _stationary(np.array([[0.5, 0.5], [0.25, 0.75]]))
+    array([0.33333333, 0.66666667])
+    """
+    system = matrix.T - np.eye(len(matrix))
+    system[-1] = 1.0
+    wanted = np.zeros(len(matrix))
+    wanted[-1] = 1.0
+    try:
+        return np.asarray(np.linalg.solve(system, wanted), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def joined_to(
+    select: exp.Select,
+    joined: exp.Expr,
+    alias: str,
+    on: Sequence[tuple[exp.Expr, exp.Expr]],
+    kind: str = "LEFT",
+) -> exp.Select:
+    """Add a public table to a SELECT under its canonical alias."""
+    condition: exp.Expr | None = None
+    for ours, theirs in on:
+        equal = exp.EQ(this=ours.copy(), expression=theirs.copy())
+        condition = equal if condition is None else exp.And(this=condition, expression=equal)
+    return select.join(under(joined, alias), on=condition, join_type=kind)
+
+
+def under(joined: exp.Expr, alias: str) -> exp.Expr:
+    """A joined table under another alias; the names that ``v(a, b)`` gave its columns stay."""
+    made = joined.copy()
+    old = joined.args.get("alias")
+    columns = [each.copy() for each in old.columns] if isinstance(old, exp.TableAlias) else []
+    made.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns))
+    return made

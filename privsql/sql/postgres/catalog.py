@@ -1,0 +1,274 @@
+"""Catalog queries: relations, functions and objects by name.
+
+Routing goes by the tables and functions of the parsed statement.  In a statement that goes to
+the catalog, relations are those of the schema ``pgc`` (pg_catalog) or ``pgi`` (information_schema)
+and functions are macros of ``pgc``, because DuckDB has schemas and functions of the same
+names that say other things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from privsql.sql.nodes import place_of, rewritten
+from privsql.sql.postgres.commands import MixedTables, NotTranslated
+from privsql.sql.postgres.types import object_type, type_name
+
+SCHEMAS = {"pg_catalog": "pgc", "information_schema": "pgi"}
+
+# Functions that only the catalog answers; each is a macro there.
+_FUNCTIONS = """
+    version current_database current_schemas current_setting set_config pg_backend_pid
+    pg_get_userbyid pg_get_expr pg_get_constraintdef pg_get_indexdef pg_get_viewdef
+    pg_get_functiondef pg_get_function_result pg_get_function_arguments
+    pg_get_function_identity_arguments pg_get_serial_sequence pg_get_statisticsobjdef_columns
+    pg_get_triggerdef pg_get_ruledef pg_get_partkeydef pg_get_partition_constraintdef
+    pg_table_is_visible pg_type_is_visible pg_function_is_visible pg_collation_is_visible
+    pg_opclass_is_visible pg_operator_is_visible pg_conversion_is_visible
+    pg_statistics_obj_is_visible pg_ts_config_is_visible pg_relation_is_publishable
+    pg_encoding_to_char pg_char_to_encoding pg_client_encoding getdatabaseencoding
+    format_type obj_description col_description shobj_description quote_ident quote_literal
+    has_table_privilege has_schema_privilege has_database_privilege has_column_privilege
+    has_any_column_privilege has_sequence_privilege has_function_privilege
+    has_language_privilege has_tablespace_privilege pg_has_role row_security_active
+    txid_current pg_current_xact_id txid_current_if_assigned pg_is_in_recovery
+    pg_postmaster_start_time pg_conf_load_time inet_server_addr inet_server_port
+    inet_client_addr inet_client_port pg_my_temp_schema pg_is_other_temp_schema
+    pg_relation_size pg_total_relation_size pg_table_size pg_indexes_size pg_database_size
+    pg_tablespace_size pg_size_pretty pg_relation_filenode pg_tablespace_location
+    pg_advisory_lock pg_advisory_unlock pg_advisory_unlock_all pg_try_advisory_lock
+    pg_advisory_xact_lock pg_try_advisory_xact_lock to_regclass to_regtype to_regproc
+    to_regnamespace to_regrole pg_typeof pg_sleep pg_cancel_backend pg_terminate_backend
+    pg_export_snapshot pg_sequence_last_value pg_column_is_updatable pg_relation_is_updatable
+    pg_describe_object pg_blocking_pids pg_stat_get_numscans pg_stat_get_live_tuples
+    pg_stat_get_dead_tuples pg_get_function_sqlbody pg_index_column_has_property
+    _pg_expandarray _pg_truetypid _pg_truetypmod _pg_char_max_length _pg_numeric_precision
+    _pg_numeric_scale _pg_datetime_precision pg_notification_queue_usage pg_jit_available
+    pg_get_keywords pg_options_to_table aclexplode pg_show_all_settings pg_timezone_names
+    pg_listening_channels current_user session_user current_schema current_catalog
+    regclass_name regclass_oid regtype_name regtype_oid regnamespace_name regnamespace_oid
+    regrole_name regrole_oid regproc_name regclass_names regtype_names regproc_names
+"""
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+
+# Of these DuckDB has its own, which are as good unless the statement is the catalog's.
+_OVERRIDDEN = frozenset({"array_to_string", "array_upper", "array_lower", "json_build_object"})
+MACROS = FUNCTIONS | _OVERRIDDEN
+
+# In FROM; the others would read what is no table of ours.
+_TABLES = frozenset(
+    {"generate_series", "unnest", "generate_subscripts", "regexp_split_to_table", "_pg_expandarray"}
+    | {"pg_get_keywords", "pg_options_to_table", "aclexplode", "pg_show_all_settings"}
+    | {"pg_timezone_names", "pg_listening_channels", "current_schemas", "current_database"}
+    | {"current_user", "version", "current_schema"}
+)
+
+_CLASSES: dict[type[exp.Expr], str] = {
+    exp.CurrentUser: "current_user",
+    exp.SessionUser: "session_user",
+    exp.CurrentSchema: "current_schema",
+    exp.CurrentSchemas: "current_schemas",
+    exp.CurrentCatalog: "current_database",
+    exp.CurrentDatabase: "current_database",
+    exp.CurrentVersion: "version",
+    exp.ArrayToString: "array_to_string",
+    exp.Typeof: "pg_typeof",
+}
+
+
+def sources(tree: exp.Expr) -> list[exp.Table]:
+    """The tables that a statement names, without those that its WITH defines."""
+    return [
+        table
+        for table in tree.find_all(exp.Table)
+        if isinstance(table.this, exp.Identifier) and not _is_cte(table)
+    ]
+
+
+def _is_cte(table: exp.Table) -> bool:
+    if table.text("db"):
+        return False
+    name, holder = table.name.lower(), table.parent
+    inside: exp.CTE | None = None
+    while holder is not None:
+        if isinstance(holder, exp.CTE):
+            inside = holder
+        found = holder.args.get("with_")
+        if isinstance(found, exp.With):
+            for cte in found.expressions:
+                if cte is inside and not found.args.get("recursive"):
+                    break  # neither itself nor those after it
+                if cte.alias.lower() == name:
+                    return True
+        holder = holder.parent
+    return False
+
+
+def of_catalog(table: exp.Table) -> bool:
+    """Whether a table is the catalog's: by its schema, or by a name that PostgreSQL keeps."""
+    schema = table.text("db").lower()
+    return schema in SCHEMAS or (not schema and table.name.lower().startswith("pg_"))
+
+
+def called(node: exp.Expr) -> str:
+    """The name of a function of the catalog, or nothing."""
+    if isinstance(node, exp.Anonymous):
+        name = str(node.this).lower()
+        return name if name in MACROS else ""
+    if (
+        isinstance(node, exp.Column)
+        and not node.table
+        and node.name.lower() in ("user", "current_role")
+    ):
+        return "" if node.this.args.get("quoted") else "current_user"
+    return _CLASSES.get(type(node), "")
+
+
+def kind_of(tree: exp.Expr, text: str) -> tuple[str, tuple[str, ...]]:
+    """Whether a query is for a session or the catalog, and the tables that it names."""
+    tables = sources(tree)
+    ours = [table for table in tables if not of_catalog(table)]
+    names = tuple(dict.fromkeys(_shown(table) for table in tables))
+    theirs = next((table for table in tables if of_catalog(table)), None)
+    function = next((n for n in tree.walk() if called(n) in FUNCTIONS), None)
+    cast = next((n for n in tree.find_all(exp.Cast) if object_type(n.args["to"]) is not None), None)
+    about = theirs or function or cast
+    if not ours:
+        return ("catalog" if about is not None else "constant"), names
+    if about is not None:
+        raise MixedTables(
+            "a published table and PostgreSQL's catalog cannot be queried in one statement",
+            hint="query them in separate statements",
+            place=place_of(about, text) or place_of(ours[0], text),
+        )
+    return "query", names
+
+
+def _shown(table: exp.Table) -> str:
+    schema = table.text("db").lower()
+    name = table.name if table.this.args.get("quoted") else table.name.lower()
+    return name if schema in ("", "public") else f"{schema}.{name}"
+
+
+def settings(tree: exp.Expr) -> Iterator[tuple[str, str, bool]]:
+    """What ``set_config('name', 'value', local)`` sets; a value ``$1`` is the parameter's."""
+    for node in tree.find_all(exp.Anonymous):
+        if str(node.this).lower() != "set_config" or len(node.expressions) != 3:
+            continue
+        name, value, local = node.expressions
+        if isinstance(name, exp.Literal) and isinstance(value, exp.Literal | exp.Parameter):
+            shown = value.name if isinstance(value, exp.Literal) else f"${value.name}"
+            yield name.name.lower(), shown, isinstance(local, exp.Boolean) and bool(local.this)
+
+
+class ForCatalog:
+    """Rewrites a statement for the catalog's database."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def tree(self, tree: exp.Expr) -> exp.Expr:
+        """All nodes, those below others first; relations last, while their schemas are known."""
+        for table in sources(tree):
+            if of_catalog(table):
+                schema = SCHEMAS.get(table.text("db").lower(), "pgc")
+                table.set("db", exp.to_identifier(schema))
+                table.set("catalog", None)
+                table.set("this", exp.to_identifier(table.name.lower(), quoted=True))
+        return rewritten(tree, self._node)
+
+    def _node(self, node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Dot) and schema_call(node):
+            call: exp.Expr = node.expression
+            return call
+        if isinstance(node, exp.Cast) and object_type(node.args["to"]) is not None:
+            return self._object(node)
+        name = called(node)
+        if name:
+            return self._call(name, node)
+        if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
+            self._table_function(node)
+        return node
+
+    def _call(self, name: str, node: exp.Expr) -> exp.Expr:
+        arguments = _arguments(node)
+        if name == "pg_typeof":
+            return exp.Anonymous(this="typeof", expressions=arguments)
+        if name == "current_schemas" and not arguments:
+            arguments = [exp.true()]
+        return macro(name, *arguments)
+
+    def _table_function(self, node: exp.Table) -> None:
+        inner = node.this
+        if isinstance(inner, exp.Dot):
+            inner = inner.expression
+        name = str(inner.this).lower() if isinstance(inner, exp.Anonymous) else ""
+        if isinstance(inner, exp.Func) and not name:
+            name = inner.sql_name().lower()
+        if isinstance(inner, exp.Unnest | exp.Explode):
+            return
+        if name not in _TABLES and "generateseries" not in name.replace("_", ""):
+            raise NotTranslated(
+                f"the function {name}() is not a table function here",
+                place=place_of(node, self._text),
+            )
+
+    def _object(self, node: exp.Cast) -> exp.Expr:
+        """``x::regclass``: a name where it is shown, a number where it is compared.
+
+        Text is always looked up; a number stays one unless it is shown.
+        """
+        kind, listed = object_type(node.args["to"]) or ("", False)
+        kind = "regproc" if kind == "regprocedure" else kind
+        inner: exp.Expr = node.this
+        if listed:
+            return macro(f"{kind}_names", inner)
+        if kind == "regproc":
+            return macro("regproc_name", inner)
+        parent = node.parent
+        while isinstance(parent, exp.Paren):
+            parent = parent.parent
+        if isinstance(parent, exp.Cast) and type_name(parent.args["to"]) in (
+            "text",
+            "varchar",
+            "name",
+        ):
+            return macro(f"{kind}_name", inner)
+        textual = isinstance(inner, exp.Literal | exp.Parameter | exp.DPipe)
+        textual |= isinstance(inner, exp.Cast) and type_name(inner.args["to"]) in (
+            "text",
+            "varchar",
+        )
+        textual |= isinstance(inner, exp.Dot | exp.Anonymous)
+        if textual:
+            return macro(f"{kind}_oid", inner)
+        if isinstance(parent, exp.Select | exp.Alias | exp.Ordered):
+            return macro(f"{kind}_name", inner)
+        return inner
+
+
+def macro(name: str, *arguments: exp.Expr) -> exp.Expr:
+    """A call of one of the catalog's macros."""
+    call = exp.Anonymous(this=name, expressions=list(arguments))
+    return exp.Dot(this=exp.to_identifier("pgc"), expression=call)
+
+
+def schema_call(node: exp.Dot) -> bool:
+    """Whether it is a call with a schema's name before it: ``pg_catalog.version()``."""
+    if not isinstance(node.this, exp.Identifier):
+        return False
+    schema = node.this.name.lower()
+    return schema in (*SCHEMAS, "public") and isinstance(node.expression, exp.Func | exp.Dot)
+
+
+def _arguments(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.Anonymous):
+        return list(node.expressions)
+    if isinstance(node, exp.ArrayToString):
+        found = [node.this, node.expression, node.args.get("null")]
+        return [each for each in found if each is not None]
+    if isinstance(node, exp.Typeof | exp.CurrentSchemas) and node.this is not None:
+        return [node.this]
+    return []

@@ -1,0 +1,328 @@
+"""PostgreSQL's dialect: a client's text as commands for the server.
+
+text ── words ──> statements ── utility ──> SET, BEGIN, DECLARE, ...
+                             ── parse ────> tree ── route ──> query | catalog | constant
+                                                 ── names ──> columns as PostgreSQL names them
+                                                 ── rewrite ─> DuckDB's text
+
+Every column gets its PostgreSQL name as an alias, in sub-selects as well, so that
+``SELECT t.count FROM (SELECT COUNT(*) FROM sales) t`` finds it.  Nothing here guards anything:
+a session reads the text again and decides.  But what is not understood is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, UnsupportedError
+
+from privsql.errors import Place, TooLargeError
+from privsql.sql.parse import statement as parse
+from privsql.sql.postgres.catalog import ForCatalog, kind_of, settings
+from privsql.sql.postgres.clock import Clock
+from privsql.sql.postgres.commands import Command, NotTranslated
+from privsql.sql.postgres.division import Columns, divide
+from privsql.sql.postgres.lexer import NAME, PARAMETER, SIGN, Word, mistake, split
+from privsql.sql.postgres.names import UNKNOWN, name_of_column
+from privsql.sql.postgres.rewrite import Rewriting
+from privsql.sql.postgres.rounding import round_halves
+from privsql.sql.postgres.statements import Utility
+
+__all__ = ["Command", "read"]
+
+_HINT = "privsql reads PostgreSQL's dialect of SQL here"
+
+
+class _Postgres(Postgres):
+    """Reads patterns of times as they are: sqlglot would keep what it does not know."""
+
+    TIME_MAPPING: dict[str, str] = {}  # noqa: RUF012 - as the parent has it
+
+
+_DIALECT = _Postgres()
+
+# Words that begin a query.
+_QUERIES = ("select", "with", "values", "table")
+
+# Types that sqlglot cannot make arrays of; PostgreSQL calls an array of oid _oid as well.
+_NO_ARRAYS = ("oid", "name", "regclass", "regtype", "regproc", "regnamespace", "regrole", "xid")
+
+
+def read(
+    text: str, columns: Columns | None = None, *, characters: int | None = None
+) -> list[Command]:
+    """The commands of a text; ``columns`` are the types of the published tables' columns.
+
+    >>> [made] = read('SELECT count(*), Region FROM public.sales GROUP BY 2')
+    >>> made.kind, made.names, made.text
+    ('query', ('count', 'region'), 'SELECT COUNT(*) AS count, region FROM sales GROUP BY 2')
+    """
+    if characters is not None and len(text) > characters:
+        raise TooLargeError(
+            f"the text is longer than {characters} characters",
+            hint="give long lists of values as a public table, and ask in several statements",
+        )
+    parse._encodable(text)
+    parts = split(text)
+    if not parts:
+        return [Command("empty")]
+    return [_Reader(text, columns or {}).command(part) for part in parts]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    text: str
+    columns: Columns
+
+    def command(self, words: Sequence[Word]) -> Command:
+        return self._read(self.text, words)
+
+    def _read(self, text: str, words: Sequence[Word]) -> Command:
+        start, stop = words[0].start, words[-1].stop
+        made = self._one(text, words)
+        return replace(
+            made,
+            original=text[start:stop],
+            start=start,
+            parameters=_parameters(words),
+            tag=made.tag or "SELECT",
+        )
+
+    def _one(self, text: str, words: Sequence[Word]) -> Command:
+        first = next((w for w in words if not (w.kind == SIGN and w.value == "(")), words[0])
+        if first.says(*_QUERIES):
+            return self._query(text, words)
+        if first.says("explain"):
+            return self._explain(text, words)
+        made = Utility(text, words, self._read).read()
+        if made is not None:
+            return made
+        if first.kind != NAME:
+            raise mistake("this is not a statement", text, first.start, first.stop, _HINT)
+        word = first.value.upper()
+        return Command("other", name=word, tag=word)
+
+    def _explain(self, text: str, words: Sequence[Word]) -> Command:
+        rest = list(words[1:])
+        if rest and rest[0].says("reconstruction"):
+            rest = rest[1:]
+        if not rest:
+            raise mistake("EXPLAIN needs a query", text, words[0].start, words[0].stop)
+        inner = self._read(text, rest)
+        if inner.kind != "query":
+            raise NotTranslated(
+                "only queries of published tables are explained",
+                place=Place(text, words[0].start, words[0].stop),
+            )
+        return replace(
+            inner, text=f"EXPLAIN RECONSTRUCTION {inner.text}", names=None, tag="EXPLAIN"
+        )
+
+    def _query(self, text: str, words: Sequence[Word]) -> Command:
+        prepared, options = _prepared(text, words)
+        tree = _parsed(prepared, text)
+        kind, tables = kind_of(tree, text)
+        configured = tuple(settings(tree))
+        names = _named(tree, prepared)
+        if kind != "query":
+            tree = ForCatalog(text).tree(tree)
+        round_halves(tree, self.columns)
+        tree = Rewriting(text).tree(tree)
+        clock = Clock(text, _parameters(words) if kind == "query" else None)
+        clock.tell(tree)
+        divide(tree, self.columns)
+        made = _printed(tree, text)
+        if options:
+            # After the first SELECT, where a session looks for it.
+            made = made.replace("SELECT", f"SELECT {options}", 1)
+        return Command(
+            kind,
+            text=made,
+            names=names,
+            tables=tables,
+            settings=configured,
+            clocks=clock.types,
+        )
+
+
+def _parameters(words: Sequence[Word]) -> int:
+    """The highest ``$n``."""
+    return max((int(word.value) for word in words if word.kind == PARAMETER), default=0)
+
+
+def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:
+    """The statement alone with what sqlglot cannot read replaced, every place kept.
+
+    ``pg_catalog`` before an operator or a type says nothing more; ``oid[]`` is ``_oid``.
+    Our own ``WITH RECONSTRUCTION OPTIONS (...)`` is taken out and given back.
+    """
+    start, stop = words[0].start, words[-1].stop
+    made = list(" " * start + text[start:stop])
+    options = ""
+
+    def blank(begin: int, end: int, by: str = "") -> None:
+        made[begin:end] = by + " " * (end - begin - len(by))
+
+    for at, word in enumerate(words):
+        following = words[at + 1 : at + 6]
+        if word.says("operator") and _signs(following, "(", None, "."):
+            close = next((w for w in words[at + 3 :] if w.value == ")"), words[-1])
+            blank(word.start, close.stop, text[words[at + 4].start : close.start].strip())
+        elif word.says("pg_catalog") and _after_cast(words, at) and _signs(following, "."):
+            blank(word.start, words[at + 1].stop)
+        elif word.says(*_NO_ARRAYS) and _signs(following, "[", "]"):
+            blank(word.start, words[at + 2].stop, f"_{word.value}")
+        elif word.says("collate") and _signs(following, None, "."):
+            blank(word.start, words[at + 3].stop)
+        elif word.says("select") and [w.value for w in following[:4]] == [
+            "with",
+            "reconstruction",
+            "options",
+            "(",
+        ]:
+            last = words[_closing(words, at + 4)]
+            options += text[words[at + 1].start : last.stop]
+            blank(words[at + 1].start, last.stop)
+    return "".join(made), options
+
+
+def _signs(words: Sequence[Word], *signs: str | None) -> bool:
+    """Whether these signs follow; None stands for any word."""
+    return len(words) >= len(signs) and all(
+        sign is None or (word.kind == SIGN and word.value == sign)
+        for word, sign in zip(words, signs, strict=False)
+    )
+
+
+def _after_cast(words: Sequence[Word], at: int) -> bool:
+    return at >= 2 and _signs(words[at - 2 : at], ":", ":")
+
+
+def _closing(words: Sequence[Word], at: int) -> int:
+    depth = 0
+    for i in range(at, len(words)):
+        if words[i].kind == SIGN:
+            depth += (words[i].value == "(") - (words[i].value == ")")
+        if depth == 0:
+            return i
+    return len(words) - 1
+
+
+def _parsed(prepared: str, text: str) -> exp.Expr:
+    try:
+        tokens = list(_DIALECT.tokenize(prepared))
+        parse._check_nesting(tokens, parse.DEEPEST)
+        trees = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, prepared)
+    except ParseError as problem:
+        found = parse._mistake(text, problem)
+        found.hint = _HINT
+        raise found from None
+    except RecursionError:
+        raise TooLargeError(
+            "the query nests too deeply", hint="ask in several statements"
+        ) from None
+    except SqlglotError:
+        raise parse.SyntaxMistake("the query cannot be read", hint=_HINT) from None
+    if len(trees) != 1 or trees[0] is None:
+        raise parse.SyntaxMistake("the query cannot be read", hint=_HINT)
+    tree = trees[0]
+    parse._check_chains(tree, parse.CHAINED * parse.DEEPEST)
+    if not isinstance(tree, exp.Query | exp.Values):
+        raise parse.SyntaxMistake("this is not a query", hint=_HINT)
+    return tree
+
+
+def _printed(tree: exp.Expr, text: str) -> str:
+    try:
+        generator = DuckDB().generator(comments=False, unsupported_level=ErrorLevel.RAISE)
+        return str(generator.generate(tree, copy=False))
+    except UnsupportedError:
+        raise NotTranslated(
+            "a part of this statement is not supported here", place=Place(text, 0, len(text))
+        ) from None
+    except RecursionError:
+        raise TooLargeError(
+            "the query nests too deeply", hint="ask in several statements"
+        ) from None
+
+
+def _named(tree: exp.Expr, text: str) -> tuple[str, ...] | None:
+    """Give every column its name, in place; those of the statement itself are returned."""
+    for select in tree.find_all(exp.Select):
+        if _is_expression(select):
+            continue
+        for column in list(select.expressions):
+            _alias(column, text)
+    return _names(tree)
+
+
+def _is_expression(select: exp.Select) -> bool:
+    """Whether it stands where one value does, so that nobody sees its columns' names."""
+    holder = select.parent
+    while isinstance(holder, exp.SetOperation | exp.Subquery | exp.Paren) and not holder.alias:
+        holder = holder.parent
+    if isinstance(holder, exp.Subquery):
+        holder = holder.parent
+    return holder is not None and not isinstance(
+        holder, exp.From | exp.Join | exp.CTE | exp.Lateral | exp.Table
+    )
+
+
+def _alias(column: exp.Expr, text: str) -> None:
+    if isinstance(column, exp.Alias | exp.Star) or column.is_star:
+        return
+    name = name_of_column(column, text)
+    if isinstance(column, exp.Column):
+        return
+    quoted = not (name.isidentifier() and name == name.lower())
+    made = exp.Alias(this=column.copy(), alias=exp.to_identifier(name, quoted=quoted))
+    column.replace(made)
+
+
+def _names(tree: exp.Expr) -> tuple[str, ...] | None:
+    while isinstance(tree, exp.SetOperation | exp.Subquery):
+        tree = tree.this
+    if isinstance(tree, exp.Values):
+        rows = tree.expressions
+        width = len(rows[0].expressions) if rows and isinstance(rows[0], exp.Tuple) else 1
+        return tuple(f"column{i + 1}" for i in range(width))
+    if not isinstance(tree, exp.Select):
+        return None
+    found: list[str] = []
+    for column in tree.expressions:
+        if isinstance(column, exp.Star) or column.is_star:
+            inner = _star(tree, column)
+            if inner is None:
+                return None
+            found += inner
+        else:
+            found.append(_folded(column))
+    return tuple(found)
+
+
+def _star(select: exp.Select, column: exp.Expr) -> tuple[str, ...] | None:
+    """The columns of a star over one sub-select; those of tables are not known here."""
+    first = select.args.get("from_")
+    if first is None or select.args.get("joins") or select.args.get("laterals"):
+        return None
+    if isinstance(column, exp.Star) and (column.args.get("except_") or column.args.get("replace")):
+        return None
+    source = first.this
+    if isinstance(source, exp.Subquery):
+        alias = source.args.get("alias")
+        listed = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+        return tuple(map(_folded, listed)) if listed else _names(source.this)
+    return None
+
+
+def _folded(column: exp.Expr) -> str:
+    node = column.args.get("alias") if isinstance(column, exp.Alias) else column.this
+    if isinstance(column, exp.Identifier):
+        node = column
+    if isinstance(node, exp.Identifier):
+        return str(node.name) if node.args.get("quoted") else node.name.lower()
+    return column.alias_or_name or UNKNOWN

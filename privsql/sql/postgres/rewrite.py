@@ -1,0 +1,458 @@
+"""Queries of PostgreSQL's dialect translated to DuckDB's, node by node.
+
+sqlglot reads the one and prints the other.  What it would change in meaning on the way is
+rewritten here, or refused: a wrong answer is worse than none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from privsql.sql.nodes import place_of, rewritten
+from privsql.sql.postgres import types as postgres_types
+from privsql.sql.postgres.catalog import schema_call
+from privsql.sql.postgres.commands import NotTranslated
+
+# Longest first: HH24 before HH.  Those that only writing knows are marked.
+_PATTERNS = {
+    "YYYY": "%Y",
+    "IYYY": "%G",
+    "YY": "%y",
+    "MM": "%m",
+    "DDD": "%j",
+    "DD": "%d",
+    "HH24": "%H",
+    "HH12": "%I",
+    "HH": "%I",
+    "MI": "%M",
+    "SS": "%S",
+    "MS": "%g",
+    "US": "%f",
+    "AM": "%p",
+    "PM": "%p",
+    "IW": "%V",
+    "Mon": "%b",
+    "Dy": "%a",
+    "ID": "%u",
+    "FMMM": "%-m",
+    "FMDD": "%-d",
+    "FMHH24": "%-H",
+    "FMHH12": "%-I",
+    "FMMonth": "%B",
+    "FMDay": "%A",
+}
+# Only in writing: reading them is looser in PostgreSQL than in DuckDB.
+_WRITTEN_ONLY = ("IYYY", "IW", "ID", "Dy", "FMMonth", "FMDay", "FMMM", "FMDD", "FMHH24", "FMHH12")
+
+_PIECE = re.compile(
+    r'"([^"]*)"|('
+    + "|".join(sorted(map(re.escape, _PATTERNS), key=len, reverse=True))
+    + r")|([^A-Za-z\"])"
+)
+# Numbers are written in any case; names of months and days have one.
+_FOLDED = frozenset(pattern for pattern in _PATTERNS if pattern == pattern.upper()) - {"AM", "PM"}
+
+
+def strftime(pattern: str, *, reading: bool = False) -> str | None:
+    """The same pattern for DuckDB, or None where there is none.
+
+    >>> strftime("YYYY-MM-DD HH24:MI:SS.US"), strftime('yyyy"T"q'), strftime("Mon DD")
+    ('%Y-%m-%d %H:%M:%S.%f', None, '%b %d')
+    """
+    found = []
+    at = 0
+    while at < len(pattern):
+        match = _PIECE.match(pattern, at)
+        if match is None:
+            match = _PIECE.match(pattern.upper(), at)
+            if match is None or match[2] not in _FOLDED:
+                return None
+        if match[2]:
+            if reading and match[2] in _WRITTEN_ONLY:
+                return None
+            found.append(_PATTERNS[match[2]])
+        else:
+            literal = match[1] if match[1] is not None else match[3]
+            found.append(literal.replace("%", "%%"))
+        at = match.end()
+    return "".join(found)
+
+
+# Words that DuckDB keeps for itself and PostgreSQL does not.
+_RESERVED = """
+    anti asof at columns describe glob grouping_id lambda map pivot pivot_longer pivot_wider
+    positional qualify semi show struct summarize try_cast tuple unpack unpivot
+"""
+RESERVED = frozenset(_RESERVED.split())
+
+# Functions whose namesake in DuckDB does something else, or that change something.
+_REFUSED = """
+    format encode decode regexp_matches regexp_match regexp_substr regexp_count regexp_instr
+    get_bit set_bit get_byte set_byte sha224 sha256 sha384 sha512 to_number initcap date_bin
+    width_bucket overlay nextval currval setval lastval setseed like_escape parse_ident
+    getvariable query query_table sleep_ms write_log getenv current_query
+"""
+REFUSED = frozenset(_REFUSED.split())
+
+REFUSED_CLASSES: dict[type[exp.Expr], str] = {
+    exp.BitString: "bit strings",
+    exp.HexString: "bit strings",
+    exp.Format: "format()",
+    exp.Encode: "encode()",
+    exp.Decode: "decode()",
+    exp.SHA2: "sha256()",
+    exp.ToNumber: "to_number()",
+    exp.Initcap: "initcap()",
+    exp.DateBin: "date_bin()",
+    exp.WidthBucket: "width_bucket()",
+    exp.Overlay: "overlay()",
+    exp.Lock: "FOR UPDATE and FOR SHARE",
+    exp.Into: "SELECT INTO",
+    exp.Operator: "OPERATOR()",
+}
+
+RENAMED = {
+    "every": "bool_and",
+    "octet_length": "strlen",
+}
+
+COLLATIONS = ("c", "posix", "default", "ucs_basic", "c.utf8", "c.utf-8")
+
+# Fields of a time that mean the same in both; seconds are rewritten.
+_FIELDS = """
+    CENTURY DAY DECADE DOW DAYOFWEEK DOY DAYOFYEAR EPOCH HOUR ISODOW ISOYEAR MICROSECOND
+    MICROSECONDS MILLENNIUM MILLISECOND MILLISECONDS MINUTE MONTH QUARTER WEEK YEAR
+"""
+FIELDS = frozenset(_FIELDS.split())
+
+
+class Rewriting:
+    """Rewrites one parsed statement; ``text`` is what it was parsed from."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def tree(self, tree: exp.Expr) -> exp.Expr:
+        """All nodes, those below others first."""
+        return rewritten(tree, self._node)
+
+    def _node(self, node: exp.Expr) -> exp.Expr:
+        refused = REFUSED_CLASSES.get(type(node))
+        if refused is not None:
+            raise self._refused(f"{refused} of PostgreSQL", node)
+        for kind, rewrite in self._REWRITES:
+            if isinstance(node, kind):
+                return rewrite(self, node)
+        return node
+
+    def _refused(self, what: str, node: exp.Expr, hint: str | None = None) -> NotTranslated:
+        return NotTranslated(
+            f"{what} is not supported here",
+            hint=hint or "rewrite it with other PostgreSQL constructs",
+            place=place_of(node, self._text),
+        )
+
+    # -- names and tables -------------------------------------------------------------
+
+    def _identifier(self, node: exp.Expr) -> exp.Expr:
+        if not node.args.get("quoted"):
+            node.set("this", node.name.lower())
+            if node.name in RESERVED:
+                node.set("quoted", True)
+        return node
+
+    def _table(self, node: exp.Expr) -> exp.Expr:
+        node.set("only", None)
+        if node.text("db").lower() in ("public", "pg_catalog"):
+            node.set("db", None)
+            node.set("catalog", None)
+        if not isinstance(node.this, exp.Identifier):
+            self._name_column(node)
+        return node
+
+    def _name_column(self, node: exp.Expr) -> exp.Expr:
+        """``generate_series(1, 3) AS s``: PostgreSQL calls its one column s as well."""
+        alias = node.args.get("alias")
+        if isinstance(alias, exp.TableAlias) and alias.this and not alias.args.get("columns"):
+            alias.set("columns", [alias.this.copy()])
+        return node
+
+    def _unnest(self, node: exp.Expr) -> exp.Expr:
+        return self._name_column(node)
+
+    def _values(self, node: exp.Expr) -> exp.Expr:
+        rows = node.expressions
+        width = len(rows[0].expressions) if rows and isinstance(rows[0], exp.Tuple) else 1
+        alias = node.args.get("alias")
+        if not isinstance(alias, exp.TableAlias):
+            alias = exp.TableAlias(this=exp.to_identifier("values", quoted=True))
+        if not alias.args.get("columns"):
+            names = [exp.to_identifier(f"column{i + 1}") for i in range(width)]
+            alias.set("columns", names)
+        node.set("alias", alias)
+        if isinstance(node.parent, exp.From | exp.Join | exp.Lateral):
+            return node
+        # VALUES on its own is a query: its columns need names as well.
+        return exp.Select(expressions=[exp.Star()], from_=exp.From(this=node.copy()))
+
+    def _dot(self, node: exp.Expr) -> exp.Expr:
+        return node.expression if isinstance(node, exp.Dot) and schema_call(node) else node
+
+    def _column(self, node: exp.Expr) -> exp.Expr:
+        node.set("db", None)
+        node.set("catalog", None)
+        return node
+
+    def _limit(self, node: exp.Expr) -> exp.Expr:
+        count = node.args.get("expression")
+        if isinstance(count, exp.Var | exp.Column | exp.Null) and count.name.upper() in ("ALL", ""):
+            holder = node.parent
+            if holder is not None:
+                holder.set("limit", None)
+        return node
+
+    def _fetch(self, node: exp.Expr) -> exp.Expr:
+        options = node.args.get("limit_options")
+        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+            raise self._refused("FETCH FIRST with ties or percent", node)
+        return exp.Limit(expression=node.args.get("count") or exp.Literal.number(1))
+
+    # -- values -----------------------------------------------------------------------
+
+    def _escaped(self, node: exp.Expr) -> exp.Expr:
+        return exp.Literal.string(node.name)
+
+    def _cast(self, node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Cast):
+            return node
+        inner = node.this
+        name = postgres_types.type_name(node.args["to"])
+        if isinstance(inner, exp.Literal) and inner.is_string and inner.name.startswith("{"):
+            made = list_of(inner.name)
+            if made is not None and isinstance(node.args["to"], exp.DataType):
+                node.set("this", made)
+        if name in postgres_types.OBJECTS:
+            return node  # of the catalog, or refused there
+        return postgres_types.cast(node, self._text)
+
+    def _collate(self, node: exp.Expr) -> exp.Expr:
+        if node.expression.name.lower() not in COLLATIONS:
+            raise self._refused("a collation other than C", node)
+        inner: exp.Expr = node.this
+        return inner
+
+    def _any(self, node: exp.Expr) -> exp.Expr:
+        """``x = ANY (ARRAY[..])`` is a list of values, whatever the database."""
+        right = node.expression
+        if not isinstance(right, exp.Any | exp.All):
+            return self._literal_list(node)
+        of = right.this
+        while isinstance(of, exp.Paren):
+            of = of.this
+        if isinstance(of, exp.Literal) and of.is_string:
+            of = list_of(of.name) or of
+            right.set("this", of)
+        if not isinstance(of, exp.Array) or any(
+            isinstance(each, exp.Query) for each in of.expressions
+        ):
+            if isinstance(node, exp.Like | exp.ILike):
+                raise self._refused("LIKE ANY of something other than a list of patterns", node)
+            return node
+        if isinstance(right, exp.Any) and isinstance(node, exp.EQ):
+            return self._in(node.this, of) if of.expressions else exp.false()
+        if isinstance(right, exp.All) and isinstance(node, exp.NEQ):
+            return exp.Not(this=self._in(node.this, of)) if of.expressions else exp.true()
+        if isinstance(node, exp.Like | exp.ILike):
+            each: list[exp.Expr] = [
+                exp.Paren(this=self._like(type(node)(this=node.this.copy(), expression=pattern)))
+                for pattern in of.expressions
+            ]
+            join: type[exp.Connector] = exp.Or if isinstance(right, exp.Any) else exp.And
+            return exp.Paren(this=_joined(join, each))
+        return node
+
+    def _in(self, left: exp.Expr, of: exp.Expr) -> exp.Expr:
+        return exp.Paren(this=exp.In(this=left, expressions=list(of.expressions)))
+
+    def _literal_list(self, node: exp.Expr) -> exp.Expr:
+        """``column = '{0}'``: an array as text, which is cast to its own type."""
+        if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.this, exp.Column):
+            right = node.expression
+            if isinstance(right, exp.Literal) and right.is_string and right.name.startswith("{"):
+                made = list_of(right.name)
+                if made is not None:
+                    node.set("expression", made)
+        if isinstance(node, exp.Like | exp.ILike):
+            return self._like(node)
+        return node
+
+    def _like(self, node: exp.Expr) -> exp.Expr:
+        """PostgreSQL's LIKE knows a backslash before ``%`` and ``_``; DuckDB's must be told."""
+        pattern = node.expression
+        told = isinstance(node.parent, exp.Escape)
+        plain = isinstance(pattern, exp.Literal) and "\\" not in pattern.name
+        if told or plain:
+            return node
+        return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
+
+    def _regexp(self, node: exp.Expr) -> exp.Expr:
+        """Finds a part that matches; ``.`` is any character, a new line too."""
+        options = "is" if isinstance(node, exp.RegexpILike) else "s"
+        flag = node.args.get("flag")
+        if flag is not None:
+            if not isinstance(flag, exp.Literal) or set(flag.name) - set("icsn"):
+                raise self._refused("these flags of a regular expression", node)
+            options = "".join(sorted(set(flag.name) & {"i"} | {"s"}))
+        return exp.Anonymous(
+            this="regexp_matches",
+            expressions=[node.this, node.expression, exp.Literal.string(options)],
+        )
+
+    def _similar(self, node: exp.Expr) -> exp.Expr:
+        pattern = node.expression
+        if not isinstance(pattern, exp.Literal) or isinstance(node.parent, exp.Escape):
+            raise self._refused("SIMILAR TO with another pattern than a plain string", node)
+        made = re.sub(
+            r"[%_.^$]", lambda m: {"%": ".*", "_": "."}.get(m[0], "\\" + m[0]), pattern.name
+        )
+        return exp.Anonymous(
+            this="regexp_full_match",
+            expressions=[node.this, exp.Literal.string(made), exp.Literal.string("s")],
+        )
+
+    def _substring(self, node: exp.Expr) -> exp.Expr:
+        start = node.args.get("start")
+        if isinstance(start, exp.Literal) and start.is_string:
+            raise self._refused("substring() by a regular expression", node, "regexp_replace()")
+        return node
+
+    # -- times ------------------------------------------------------------------------
+
+    def _extract(self, node: exp.Expr) -> exp.Expr:
+        field = node.name.upper() if isinstance(node.this, exp.Expr) else str(node.this).upper()
+        if field in ("SECOND", "SECONDS"):
+            # With their fraction: DuckDB's are whole.
+            micros = exp.Extract(this=exp.Var(this="MICROSECONDS"), expression=node.expression)
+            return exp.Paren(this=exp.Div(this=micros, expression=exp.Literal.number("1000000.0")))
+        if field not in FIELDS:
+            raise self._refused(f"the field {field.lower()} of a time", node)
+        return node
+
+    def _format(self, node: exp.Expr) -> exp.Expr:
+        reading = not isinstance(node, exp.TimeToStr)
+        given = node.args.get("format")
+        made = strftime(given.name, reading=reading) if isinstance(given, exp.Literal) else None
+        if made is None:
+            raise self._refused(
+                "this pattern for times",
+                node,
+                "patterns of YYYY, MM, DD, HH24, MI, SS, US, Mon, IYYY, IW, DDD, AM",
+            )
+        parts = [node.this, exp.Literal.string(made)]
+        if not reading:
+            return exp.Anonymous(this="strftime", expressions=parts)
+        read = exp.Anonymous(this="strptime", expressions=parts)
+        if isinstance(node, exp.StrToDate):
+            return exp.Cast(this=read, to=exp.DataType.build("DATE", dialect="duckdb"))
+        return read
+
+    # -- functions --------------------------------------------------------------------
+
+    def _anonymous(self, node: exp.Expr) -> exp.Expr:
+        name = str(node.this).lower()
+        if name in REFUSED:
+            raise self._refused(f"{name}() of PostgreSQL", node)
+        if name in RENAMED:
+            return exp.Anonymous(this=RENAMED[name], expressions=node.expressions)
+        return node
+
+    def _hex(self, node: exp.Expr) -> exp.Expr:
+        if isinstance(node.parent, exp.Lower):
+            return node
+        return exp.Lower(this=node.copy())
+
+    def _ordered_set(self, node: exp.Expr) -> exp.Expr:
+        """``percentile_cont(p) WITHIN GROUP (ORDER BY x)`` and its kin, as DuckDB's own."""
+        call, order = node.this, node.expression
+        keys = order.expressions if isinstance(order, exp.Order) else []
+        if len(keys) != 1:
+            raise self._refused("WITHIN GROUP by several values", node)
+        value, descending = keys[0].this, bool(keys[0].args.get("desc"))
+        if isinstance(call, exp.Mode) or str(call.this).lower() == "mode":
+            return exp.Anonymous(this="mode", expressions=[value])
+        if isinstance(call, exp.PercentileCont | exp.PercentileDisc):
+            share = call.this
+            if descending:
+                if isinstance(call, exp.PercentileDisc):
+                    raise self._refused("percentile_disc() in descending order", node)
+                one = exp.Literal.number(1)
+                share = exp.Paren(this=exp.Sub(this=one, expression=exp.Paren(this=share)))
+            short = "quantile_cont" if isinstance(call, exp.PercentileCont) else "quantile_disc"
+            return exp.Anonymous(this=short, expressions=[value, share])
+        raise self._refused("this function WITHIN GROUP", node)
+
+    _REWRITES: tuple[
+        tuple[
+            type[exp.Expr] | tuple[type[exp.Expr], ...], Callable[[Rewriting, exp.Expr], exp.Expr]
+        ],
+        ...,
+    ] = (
+        (exp.Identifier, _identifier),
+        (exp.Table, _table),
+        (exp.Unnest, _unnest),
+        (exp.Values, _values),
+        (exp.Column, _column),
+        (exp.Dot, _dot),
+        (exp.Limit, _limit),
+        (exp.Fetch, _fetch),
+        (exp.ByteString, _escaped),
+        (exp.Cast, _cast),
+        (exp.Collate, _collate),
+        ((exp.RegexpLike, exp.RegexpILike), _regexp),
+        (exp.SimilarTo, _similar),
+        ((exp.EQ, exp.NEQ, exp.Like, exp.ILike), _any),
+        (exp.Substring, _substring),
+        (exp.Extract, _extract),
+        ((exp.TimeToStr, exp.StrToTime, exp.StrToDate), _format),
+        (exp.Anonymous, _anonymous),
+        (exp.Hex, _hex),
+        (exp.WithinGroup, _ordered_set),
+    )
+
+
+def _joined(join: type[exp.Connector], parts: list[exp.Expr]) -> exp.Expr:
+    found = parts[0]
+    for part in parts[1:]:
+        found = join(this=found, expression=part)
+    return found
+
+
+_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]*?))\s*(,|$)')
+
+
+def list_of(text: str) -> exp.Array | None:
+    """PostgreSQL's text of an array, ``{a,"b c",NULL}``, of one dimension; else None.
+
+    >>> list_of('{r,"",NULL}').sql("duckdb"), list_of("{0}").sql("duckdb"), list_of("{{1}}")
+    ("['r', '', NULL]", "['0']", None)
+    """
+    body = text.strip()
+    if not (body.startswith("{") and body.endswith("}")):
+        return None
+    body, at = body[1:-1], 0
+    found: list[exp.Expr] = []
+    while body.strip() and at <= len(body):
+        match = _ELEMENT.match(body, at)
+        if match is None or (match[1] is None and not match[2]):
+            return None
+        if match[1] is not None:
+            found.append(exp.Literal.string(re.sub(r"\\(.)", r"\1", match[1])))
+        else:
+            found.append(exp.null() if match[2].upper() == "NULL" else exp.Literal.string(match[2]))
+        at = match.end()
+        if not match[3]:
+            break
+    return exp.Array(expressions=found)

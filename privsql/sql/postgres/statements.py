@@ -1,0 +1,351 @@
+"""Statements other than queries: settings, transactions, cursors, COPY."""
+
+from __future__ import annotations
+
+from privsql.sql.postgres.commands import Command
+from privsql.sql.postgres.lexer import NAME, NUMBER, QUOTED, SIGN, STRING, Reading, mistake, words
+
+# Names that PostgreSQL shows in its own spelling; all others are lower case.
+_SPELLED = {"timezone": "TimeZone", "datestyle": "DateStyle", "intervalstyle": "IntervalStyle"}
+
+
+class Utility(Reading):
+    """Reads one statement that is no query."""
+
+    def read(self) -> Command | None:
+        """The command, or None where the first word is of no statement here."""
+        first = self._words[0]
+        reader = self._READERS.get(first.value) if first.kind == NAME else None
+        return None if reader is None else reader(self)
+
+    # -- settings ---------------------------------------------------------------------
+
+    def _setting_name(self) -> str:
+        if self._says("time", "zone"):
+            return "TimeZone"
+        if self._says("transaction", "isolation", "level"):
+            return "transaction_isolation"
+        if self._says("session", "authorization"):
+            return "session_authorization"
+        if self._says("names"):
+            return "client_encoding"
+        name = self._name("the name of a setting")
+        while self._sign("."):
+            name += "." + self._name("the name of a setting")
+        return _SPELLED.get(name.lower(), name.lower())
+
+    def _set(self) -> Command:
+        local = False
+        if self._says("session", "characteristics", "as", "transaction"):
+            return self._transaction_modes("default_transaction")
+        if self._says("local"):
+            local = True
+        else:
+            following = self._peek(1)
+            if following is None or not following.says("authorization"):
+                self._says("session")
+        if self._says("transaction"):
+            return self._transaction_modes("transaction")
+        if self._says("constraints"):
+            self._at = len(self._words)
+            return Command("set", name="constraints", tag="SET CONSTRAINTS")
+        implied = self._peek()
+        name = self._setting_name()
+        given = self._sign("=") or self._says("to")
+        bare = implied is not None and implied.says("time", "names", "session")
+        if not given and not bare:
+            raise self._wrong("a setting is written name = value")
+        if self._says("default"):
+            self._end()
+            return Command("reset", name=name, tag="SET", local=local)
+        return Command("set", name=name, value=self._value(), tag="SET", local=local)
+
+    def _value(self) -> str:
+        parts: list[str] = []
+        while True:
+            sign = "-" if self._sign("-") else ""
+            parts.append(sign + self._next("a value", NAME, QUOTED, STRING, NUMBER).value)
+            if not self._sign(","):
+                break
+        self._end()
+        return ", ".join(parts)
+
+    def _transaction_modes(self, prefix: str) -> Command:
+        modes = self._modes()
+        shown = ", ".join(f"{name}={value}" for name, value in modes.items())
+        return Command("set", name=prefix, value=shown, options=modes, tag="SET", local=True)
+
+    def _modes(self) -> dict[str, str]:
+        modes: dict[str, str] = {}
+        while self._peek() is not None:
+            if self._says("isolation", "level"):
+                level = [self._name("an isolation level")]
+                if level[0] in ("read", "repeatable"):
+                    level.append(self._name("an isolation level"))
+                modes["isolation"] = " ".join(level)
+            elif self._says("read", "only") or self._says("read", "write"):
+                modes["read_only"] = "on" if self._words[self._at - 1].value == "only" else "off"
+            elif self._says("not", "deferrable") or self._says("deferrable"):
+                deferred = not self._words[self._at - 2].says("not")
+                modes["deferrable"] = "on" if deferred else "off"
+            else:
+                raise self._wrong("this is not a transaction mode")
+            self._sign(",")
+        return modes
+
+    def _reset(self) -> Command:
+        name = "all" if self._says("all") else self._setting_name()
+        self._end()
+        return Command("reset", name=name, tag="RESET")
+
+    def _show(self) -> Command:
+        if self._says("all"):
+            self._end()
+            names = ("name", "setting", "description")
+            return Command("show", name="all", names=names, tag="SHOW")
+        name = self._setting_name()
+        self._end()
+        return Command("show", name=name, names=(name,), tag="SHOW")
+
+    # -- transactions -----------------------------------------------------------------
+
+    def _begin(self) -> Command:
+        started = self._words[0].says("start")
+        if started and not self._says("transaction"):
+            raise self._wrong("TRANSACTION is missing")
+        if not started and not self._says("transaction"):
+            self._says("work")
+        tag = "START TRANSACTION" if started else "BEGIN"
+        return Command("begin", options=self._modes(), tag=tag)
+
+    def _chain(self) -> None:
+        if not self._says("transaction"):
+            self._says("work")
+        if not self._says("and", "no", "chain") and self._says("and", "chain"):
+            self._at -= 1
+            raise self._wrong("AND CHAIN is not served")
+
+    def _commit(self) -> Command:
+        self._chain()
+        self._end()
+        return Command("commit", tag="COMMIT")
+
+    def _rollback(self) -> Command:
+        self._chain()
+        if self._says("to"):
+            self._says("savepoint")
+            name = self._name("the name of a savepoint")
+            self._end()
+            return Command("rollback", name=name, tag="ROLLBACK")
+        self._end()
+        return Command("rollback", tag="ROLLBACK")
+
+    def _savepoint(self) -> Command:
+        name = self._name("the name of a savepoint")
+        self._end()
+        return Command("savepoint", name=name, tag="SAVEPOINT")
+
+    def _release(self) -> Command:
+        self._says("savepoint")
+        name = self._name("the name of a savepoint")
+        self._end()
+        return Command("release", name=name, tag="RELEASE")
+
+    # -- cursors ----------------------------------------------------------------------
+
+    def _declare(self) -> Command:
+        name = self._name("the name of a cursor")
+        scroll: bool | None = None
+        while not self._says("cursor"):
+            if self._says("no", "scroll"):
+                scroll = False
+            elif self._says("scroll"):
+                scroll = True
+            elif not (
+                self._says("insensitive") or self._says("asensitive") or self._says("binary")
+            ):
+                raise self._wrong("CURSOR is missing")
+        binary = any(word.says("binary") for word in self._words[: self._at])
+        hold = self._says("with", "hold")
+        if not hold:
+            self._says("without", "hold")
+        if not self._says("for"):
+            raise self._wrong("FOR is missing")
+        inner = self._inner(self._text, self._rest())
+        options = {"binary": "on"} if binary else {}
+        return Command(
+            "declare",
+            name=name,
+            inner=inner,
+            scroll=scroll,
+            hold=hold,
+            options=options,
+            tag="DECLARE CURSOR",
+        )
+
+    def _fetch(self) -> Command:
+        kind = self._words[0].value
+        direction, count = self._direction()
+        if not self._says("from"):
+            self._says("in")
+        name = self._name("the name of a cursor")
+        self._end()
+        return Command(kind, name=name, direction=direction, count=count, tag=kind.upper())
+
+    def _direction(self) -> tuple[str, int | None]:
+        for word, meant in (
+            ("next", ("forward", 1)),
+            ("prior", ("backward", 1)),
+            ("first", ("absolute", 1)),
+            ("last", ("absolute", -1)),
+        ):
+            # A cursor may be called like that: then nothing follows.
+            if self._peek(1) is not None and self._says(word):
+                return meant
+        if self._says("all"):
+            return "forward", None
+        for word in ("forward", "backward", "absolute", "relative"):
+            if self._peek(1) is not None and self._says(word):
+                if word in ("forward", "backward") and self._says("all"):
+                    return word, None
+                number = self._number()
+                if number is None and word in ("absolute", "relative"):
+                    raise self._wrong("a number is missing")
+                return word, 1 if number is None else number
+        number = self._number()
+        return "forward", 1 if number is None else number
+
+    def _close(self) -> Command:
+        if self._says("all"):
+            self._end()
+            return Command("close", name="", tag="CLOSE CURSOR ALL")
+        name = self._name("the name of a cursor")
+        self._end()
+        return Command("close", name=name, tag="CLOSE CURSOR")
+
+    # -- prepared statements ----------------------------------------------------------
+
+    def _prepare(self) -> Command:
+        name = self._name("the name of a statement")
+        types: list[str] = []
+        if self._sign("("):
+            types = self._listed()
+        if not self._says("as"):
+            raise self._wrong("AS is missing")
+        inner = self._inner(self._text, self._rest())
+        return Command("prepare", name=name, inner=inner, arguments=tuple(types), tag="PREPARE")
+
+    def _execute(self) -> Command:
+        name = self._name("the name of a statement")
+        given = self._listed() if self._sign("(") else []
+        self._end()
+        return Command("execute", name=name, arguments=tuple(given), tag="EXECUTE")
+
+    def _deallocate(self) -> Command:
+        self._says("prepare")
+        if self._says("all"):
+            self._end()
+            return Command("deallocate", name="", tag="DEALLOCATE ALL")
+        name = self._name("the name of a statement")
+        self._end()
+        return Command("deallocate", name=name, tag="DEALLOCATE")
+
+    # -- others -----------------------------------------------------------------------
+
+    def _copy(self) -> Command:
+        if not self._sign("("):
+            return self._copy_table()
+        start, depth = self._at, 1
+        while depth:
+            word = self._next("a closing parenthesis")
+            depth += (word.value == "(") - (word.value == ")") if word.kind == SIGN else 0
+        inner = self._inner(self._text, self._words[start : self._at - 1])
+        return self._copied(inner)
+
+    def _copy_table(self) -> Command:
+        start = self._at
+        while (word := self._peek()) is not None and not word.says("to", "from"):
+            self._at += 1
+        if word is None or word.says("from"):
+            self._at = len(self._words)
+            return Command("other", name="COPY", tag="COPY")
+        # COPY t (a, b) TO is SELECT a, b FROM t: rows, which a release does not give.
+        columns = [each for each in self._words[start : self._at] if each.value == "("]
+        stop = self._words.index(columns[0]) if columns else self._at
+        table = self._text[self._words[start].start : self._words[stop - 1].stop]
+        chosen = "*"
+        if columns:
+            chosen = self._text[columns[0].stop : self._words[self._at - 1].start]
+        made = f"SELECT {chosen} FROM {table}"  # noqa: S608 - it is read, not run
+        return self._copied(self._inner(made, list(words(made))))
+
+    def _copied(self, inner: Command) -> Command:
+        if not self._says("to", "stdout"):
+            raise mistake(
+                "COPY goes to STDOUT only",
+                self._text,
+                self._words[0].start,
+                self._words[-1].stop,
+                hint="COPY (SELECT ...) TO STDOUT",
+            )
+        return Command("copy", inner=inner, options=self._copy_options(), tag="COPY")
+
+    def _copy_options(self) -> dict[str, str]:
+        options: dict[str, str] = {}
+        self._says("with")
+        listed = self._sign("(")
+        while (word := self._peek()) is not None:
+            if self._sign(")" if listed else ","):
+                continue
+            self._at += 1
+            if self._sign(","):
+                options[word.value] = "on"
+                continue
+            following = self._peek()
+            if not listed and word.says("csv", "binary", "text"):
+                options["format"] = word.value
+            elif following is None or (word.says("header") and following.kind == SIGN):
+                options[word.value] = "on"
+            elif (word.kind == NAME and word.value not in ("header",)) or listed:
+                if not listed:
+                    self._says("as")
+                options[word.value] = self._next("a value").value
+            else:
+                options[word.value] = "on"
+            self._sign(",")
+        return options
+
+    def _discard(self) -> Command:
+        what = self._name("what to discard")
+        self._end()
+        return Command("discard", name=what, tag=f"DISCARD {what.upper()}")
+
+    def _listen(self) -> Command:
+        word = self._words[0].value
+        return Command("listen", name=word, tag=word.upper())
+
+    _READERS = {  # noqa: RUF012 - a table, not a default
+        "set": _set,
+        "reset": _reset,
+        "show": _show,
+        "begin": _begin,
+        "start": _begin,
+        "commit": _commit,
+        "end": _commit,
+        "rollback": _rollback,
+        "abort": _rollback,
+        "savepoint": _savepoint,
+        "release": _release,
+        "declare": _declare,
+        "fetch": _fetch,
+        "move": _fetch,
+        "close": _close,
+        "prepare": _prepare,
+        "execute": _execute,
+        "deallocate": _deallocate,
+        "copy": _copy,
+        "discard": _discard,
+        "listen": _listen,
+        "unlisten": _listen,
+        "notify": _listen,
+    }

@@ -1,0 +1,339 @@
+"""The sums that a reconstruction needs from the scan: pieces and pairs of pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from privsql.sql.bind.block import Aggregate, Block, pieces_of_block
+from privsql.sql.nodes import (
+    column,
+    number,
+    sql,
+    wrapped,
+)
+from privsql.sql.plan.states import States
+from privsql.sql.reconstruct.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
+from privsql.sql.reconstruct.inverted import Inverted, Measure
+from privsql.sql.scan.state_scan import StateScan
+
+
+@dataclass(frozen=True)
+class Step:
+    """A table of the reconstruction: its name and the query that makes it."""
+
+    name: str
+    query: exp.Expr
+    inverted: Inverted | None = None  # on the last one: what the likelihood was asked for in vain
+
+
+@dataclass(frozen=True)
+class Bases:
+    """What is known of the bases of a block, within the cells of some keys."""
+
+    block: Block
+    states: States
+    scan: StateScan
+    base: Sequence[Sequence[int]]  # pieces of each base
+    halves: Sequence[str]  # public half of each piece
+    pairs: Sequence[tuple[int, int]]  # aggregates whose covariances are wanted
+    needed: Sequence[tuple[int, int]]  # bases whose covariances those need
+    domain: Callable[[str], str]  # the table of a column's domain
+    certain: exp.Expr  # whether all answers of a cell are exact
+    iterative: bool = False  # whether the likelihood is maximised
+    totals: Sequence[tuple[int, int]] = ()  # aggregates and those summed over all cells
+    sure: frozenset[int] = frozenset()  # pieces that are known exactly
+    scored: Mapping[int, float] = field(default_factory=dict)  # with a score interval: retention
+    settled: frozenset[int] = frozenset()  # pieces that are exact where a cell is the whole table
+
+    @property
+    def fixed(self) -> bool:
+        """Whether nothing varies, so that slopes and covariances are left out."""
+        return isinstance(self.certain, exp.Boolean) and bool(self.certain.this)
+
+
+class Sums:
+    """The pieces of a block's bases, and the names of all sums over them."""
+
+    def __init__(
+        self,
+        block: Block,
+        states: States,
+        scan: StateScan,
+        prefix: str,
+        pairs: Iterable[tuple[int, int]],
+        domain: Callable[[str], str],
+        iterative: bool = False,
+        totals: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self.block = block
+        self.states = states
+        self.scan = scan
+        self.prefix = prefix
+        self.iterative = iterative
+        self.domain = domain
+        self.pairs = sorted({(min(i, j), max(i, j)) for i, j in pairs})
+        self.pieces, self.base = pieces_of_block(block)
+        self.needed = base_pairs(block, self.pairs)
+        # Covariances of a cell's aggregate with another summed over all cells (see totals).
+        self.totals = sorted(set(totals))
+        self.total_pairs = sorted(
+            {
+                (k, block.aggregates[j].bases[0])
+                for i, j in self.totals
+                for k in block.aggregates[i].bases
+            }
+        )
+        # Where nothing was replaced nothing varies, and no sums are needed to say so.
+        self.fixed = not scan.weighted and all(axis.fixed for axis in states.axes)
+        self.cross_pairs = sorted(
+            {
+                (t, u)
+                for k, other in self.total_pairs
+                if not self.fixed
+                for t in self.base[k]
+                for u in self.base[other]
+            }
+        )
+        self.piece_pairs = sorted(
+            {
+                (min(t, u), max(t, u))
+                for k, other in self.needed
+                if not self.fixed
+                for t in self.base[k]
+                for u in self.base[other]
+            }
+        )
+        # Every sum must be named before the scan is written.
+        self.row_count = scan.rows()
+        self.halves = [scan.half(piece) for piece in self.pieces]
+        for half in self.halves:
+            for kind in ("products",) if self.fixed else ("products", "squares", "fourths"):
+                self.column_of(kind, half, half if kind == "squares" else "")
+        for one, two in (*self.piece_pairs, *self.cross_pairs):
+            for kind in ("products", "squares"):
+                self.column_of(kind, self.halves[one], self.halves[two])
+        if scan.weighted:
+            for half in dict.fromkeys(self.halves):
+                self._ask_sampled(half)
+        self.hidden = [HIDDEN(i) for i in range(len(states.hidden))]
+        # Scan columns that are below zero where a measure is: it has no constrained likelihood.
+        self.lowest: set[str] = set()
+        # So these aggregates are inverted even if ``iterative`` was asked for.
+        self.inverted: Inverted | None = self._ask_lowest() if iterative else None
+        self._own_axes = [self._axes_of(piece.sensitive) for piece in self.pieces]
+        self._key_axes = [self._axes_of([key.expression]) for key in block.keys if key.sensitive]
+
+    # -- the axes that a piece varies along ---------------------------------------------
+
+    def _axes_of(self, nodes: Iterable[exp.Expr]) -> frozenset[int] | None:
+        """The axes along which expressions vary; None where public columns are hidden in them."""
+        found: frozenset[int] = frozenset()
+        for node in nodes:
+            own = self.states.along[sql(node)]
+            if own is None:
+                return None
+            found |= own
+        return found
+
+    def along(self, t: int, chosen: Sequence[int]) -> frozenset[int] | None:
+        """The axes along which a piece varies within the cells of some keys.
+
+        It depends on the piece and on those keys alone, so that an estimate has one error,
+        whatever else is asked for beside it.
+        """
+        found = self._own_axes[t]
+        sensitive = [i for i, key in enumerate(self.block.keys) if key.sensitive]
+        for i, own in zip(sensitive, self._key_axes, strict=True):
+            if i in chosen:
+                found = None if found is None or own is None else found | own
+        return found
+
+    def sure(self, chosen: Sequence[int]) -> frozenset[int]:
+        """Pieces that are known exactly: no value that they look at was replaced.
+
+        Sampled groups keep their totals, so there all rows together are counted exactly, and
+        nothing else is.
+        """
+        axes = self.states.axes
+        everyone = not (self.block.guards or self.block.keys or self.block.rows.joins)
+        found = set()
+        for t, piece in enumerate(self.pieces):
+            along = self.along(t, chosen)
+            if self.scan.weighted:
+                if everyone and not (piece.guards or piece.value or any(piece.sensitive)):
+                    found.add(t)
+            elif along and all(axes[i].fixed for i in along):
+                found.add(t)
+        return frozenset(found)
+
+    def scored(self, chosen: Sequence[int]) -> dict[int, int]:
+        """Pieces that count rows under a condition on one column alone, with its axis.
+
+        The published count is binomial there, which the score interval is made of.
+        """
+        found: dict[int, int] = {}
+        for t, half in enumerate(self.halves):
+            along = self.along(t, chosen)
+            if along is None or len(along) != 1 or self.scan.weighted or not self._is_unit(t):
+                continue
+            (i,) = along
+            if self.states.axes[i].scored and (not half or self.scan.indicator(half)):
+                found[t] = i
+        return found
+
+    def _is_unit(self, t: int) -> bool:
+        """Whether the sensitive half of a piece is only 0 or 1, as far as atoms tell."""
+        factor = self.pieces[t].factor
+        if factor is None:
+            return True
+        for axis in self.states.axes:
+            values = axis.values(factor)
+            if values is not None:
+                return all(value in (None, 0, 1) for value in values.to_pylist())
+        return False
+
+    def whole(self, t: int, u: int, chosen: Sequence[int]) -> int | None:
+        """The axis of a column perturbed as a whole, where two pieces vary along it alone.
+
+        Its channel comes from its published values, so that an answer is a sum over *all* N
+        rows of the table.  With D = G G' - H and V the sum of v over the selected rows:
+
+            identity  sum k k' p^2 D,  k = (v - (1-p) V/N) / p      (reconstruction, 3)
+            swap      the same with k = (v - V/N) / p: the whole column's answer is exact
+            decoy     (1 - r^3) sum v v' D + V V'/N E,  r = V^2 / (N sum v^2),
+                      E = q . g (g' - T g')
+
+        Decoy's is exact for counts of the whole table (r = 1), where published counts are sums
+        of multinomials over groups, and plain for few rows; between them it is no theorem but
+        an interpolation, mostly on the wide side (tests.oracle.families has the figures).
+        Pieces that look at another sensitive column, or compare with public ones, or rows with
+        weights have the plain formula, which errs on the wide side as well.
+        """
+        one, two = self.along(t, chosen), self.along(u, chosen)
+        if one is None or two is None or len(one | two) != 1 or self.scan.weighted:
+            return None
+        (i,) = one | two
+        axis = self.states.axes[i]
+        whole = not axis.independent and axis.masses is not None and bool(self.states.rows)
+        return i if whole else None
+
+    def settled(self, chosen: Sequence[int]) -> frozenset[int]:
+        """Pieces that are exact over the whole table: swapping leaves a column's counts."""
+        return frozenset(
+            t
+            for t, half in enumerate(self.halves)
+            if not half
+            and (i := self.whole(t, t, chosen)) is not None
+            and self.states.axes[i].mechanism == "swap"
+        )
+
+    @property
+    def score_intervals(self) -> frozenset[int]:
+        """Aggregates with the score interval, in the cells of all keys together."""
+        scored = self.scored(max(self.block.sets, key=len, default=()))
+        return frozenset(
+            i
+            for i, aggregate in enumerate(self.block.aggregates)
+            if counted_piece(aggregate, self.base, scored) is not None
+        )
+
+    @property
+    def massed(self) -> set[int]:
+        """Axes whose masses are wanted."""
+        found: set[int] = set()
+        for chosen in self.block.sets:
+            found |= set(self.scored(chosen).values())
+            pairs = [(t, u, chosen) for t, u in self.piece_pairs]
+            pairs += [(t, u, chosen) for t, u in self.cross_pairs]
+            found |= {i for each in pairs if (i := self.whole(*each)) is not None}
+        return found
+
+    def _ask_lowest(self) -> Inverted:
+        measures: list[Measure] = []
+        for t, half in enumerate(self.halves):
+            value = self.pieces[t].value
+            if value is None or self.scan.indicator(half) or least_of(half) in self.lowest:
+                continue
+            name = least_of(half)
+            least = exp.Least(this=exp.Min(this=column(half)), expressions=[number(0.0)])
+            self.scan.sums[name] = least
+            self.lowest.add(name)
+            parts = [
+                i
+                for i, aggregate in self.of_kind("linear")
+                if any(self.halves[u] == half for k in varying(aggregate) for u in self.base[k])
+            ]
+            measures.append(Measure(name, value, tuple(parts)))
+        always = tuple(i for i, _ in self.of_kind("quantile", "mode"))
+        return Inverted(always, tuple(measures))
+
+    def _ask_sampled(self, half: str) -> None:
+        """Sums of a row's sampling variance ``W (W - 1) v^2`` and of its square.
+
+        They tell the effective rows of a piece whose error is that of the sample alone.
+        """
+        w = column(ROW_WEIGHT)
+        each: exp.Expr = exp.Mul(
+            this=w, expression=exp.Paren(this=exp.Sub(this=w, expression=number(1.0)))
+        )
+        if half:
+            v = column(half)
+            each = exp.Mul(this=each, expression=exp.Mul(this=v, expression=v))
+        # The number of rows is a sum where stored rows stand for several.
+        times = column(TIMES) if isinstance(self.scan.sums[self.row_count], exp.Sum) else None
+        for name, power in zip(sampled_of(half), (1, 2), strict=True):
+            node = each if power == 1 else exp.Mul(this=wrapped(each), expression=wrapped(each))
+            if times is not None:
+                node = exp.Mul(this=times, expression=wrapped(node))
+            self.scan.sums[name] = exp.Sum(this=node)
+
+    def column_of(self, kind: str, one: str, two: str = "") -> exp.Column:
+        """The list over states with a sum of the scan."""
+        return column(self.scan.total(kind, one, two), "dense")
+
+    def table_of(self, what: str) -> str:
+        """The name of a table of this block."""
+        return f"{self.prefix}_{what}"
+
+    def sensitive_keys(self, chosen: Sequence[int]) -> list[str]:
+        """Columns of those keys that are sensitive."""
+        return [KEY(i) for i in chosen if self.block.keys[i].sensitive]
+
+    def public_keys(self, chosen: Sequence[int]) -> list[str]:
+        """Columns of those keys that are public."""
+        return [KEY(i) for i in chosen if not self.block.keys[i].sensitive]
+
+    def of_kind(self, *kinds: str) -> list[tuple[int, Aggregate]]:
+        """Aggregates of some kinds, with their numbers."""
+        return [(i, a) for i, a in enumerate(self.block.aggregates) if a.kind in kinds]
+
+
+def base_pairs(block: Block, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Pairs of bases whose covariance some aggregate or pair of aggregates needs."""
+    found: set[tuple[int, int]] = set()
+    everything = block.aggregates
+    own = [(i, i) for i, a in enumerate(everything) if a.call.name not in ("count", "sum")]
+    for i, j in (*pairs, *own):
+        if everything[i].kind == everything[j].kind == "linear":
+            for k in varying(everything[i]):
+                found |= {(min(k, o), max(k, o)) for o in varying(everything[j])}
+    return sorted(found)
+
+
+def counted_piece(
+    aggregate: Aggregate, base: Sequence[Sequence[int]], scored: Collection[int]
+) -> int | None:
+    """The one piece whose rows an aggregate counts, where it has the score interval."""
+    if aggregate.kind != "linear" or aggregate.call.name not in ("count", "count_if", "sum"):
+        return None
+    pieces = base[aggregate.bases[0]]
+    return pieces[0] if len(pieces) == 1 and pieces[0] in scored else None
+
+
+def varying(aggregate: Aggregate) -> tuple[int, ...]:
+    """The bases that an aggregate's error comes from; SUM's count only tells NULL."""
+    simple = aggregate.call.name in ("count", "count_if", "sum")
+    return aggregate.bases[:1] if simple else aggregate.bases

@@ -1,0 +1,233 @@
+"""Bounds on effective rows, where the scan returns sums instead of states.
+
+The rule of effective rows (``udfs.variance.weights``) needs counts of states.  Here both its sums
+are bounded on the safe side, with L = G - mean, S the values that G has:
+
+    sum L^2  <=  second  <=  sum L^2 + n sum_S floor_s L_s^2
+    fourth   <=  max L^2 * sum L^2  +  n sum_S floor_s L_s^4  +  sum_S L_s^4
+    fourth   >=  each of   (sum L^2)^2 / n,   n sum_S floor_s L_s^4,   sum_S L_s^4,
+                           (d^2 - e2) sum L^2 + d e3 n
+
+What the least effective rows call reliable is so by the rule itself, and what the most of them call
+unreliable is not.  In between a second scan, by states, tells (``Moments.doubtful``).
+
+The last bound is for skewed conditions, few rows of which weigh most.  With a and c the largest
+and the second largest L, b the one nearest to -(a + c) / 2 among the others, d = a + b + c,
+e2 = ab + ac + bc, e3 = abc, the polynomial
+
+    L^4 - (L - a)(L - b)(L - c)(L + d)  =  (d^2 - e2) L^2 + (e3 - d e2) L + d e3
+
+is at most L^4 on all values of L: none lies between c and a, nor between b and -d, which are as
+far from -(a + c) / 2 as each other.  And L adds up to 0.  The same holds of -L.
+
+A piece that no sensitive column has a part in has no such error.  Where rows were sampled it has
+that of the sample, and a row counts by W (W - 1) v^2:
+
+    second = sum W (W - 1) v^2,    fourth = sum (W (W - 1))^2 v^4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from privsql.sql.expressions import call, or_zero
+from privsql.sql.nodes import cast, column, named, number, wrapped
+from privsql.sql.outer.calculus import add, multiply
+from privsql.sql.reconstruct.columns import FOURTH, MOST_ROWS, SECOND
+from privsql.sql.scan.moments.factors import Product
+from privsql.sql.scan.moments.weights import MomentScan, Sums, literal, scaled
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Bounds of the two sums that effective rows are made of, as SQL in three levels."""
+
+    ends: tuple[float, ...] = ()  # least and largest K; none where the piece is known
+    sums: Mapping[str, exp.Expr] = field(default_factory=dict)  # over rows, by name
+    first: exp.Expr = field(default_factory=exp.Null)  # sum of K over rows
+    square: exp.Expr = field(default_factory=exp.Null)  # sum of K^2 over rows
+    floor: Sequence[float] = ()  # sums over states of floor * K^i
+    count: Sequence[float] = ()  # sums over states of K^i
+    support: tuple[float, ...] = ()  # values of K, where they tell the most effective rows
+
+    def taken(self, t: int) -> list[exp.Expr]:
+        """What is wanted of the scan."""
+        return [named(node, f"{name}_{t}") for name, node in self.sums.items()]
+
+    def centred(self, t: int) -> list[exp.Expr]:
+        """The mean of K, what is left of its square, and the farthest that K is from it."""
+        if not self.ends:
+            return [column(f"{name}_{t}") for name in self.sums]
+        rows = exp.Nullif(this=column(f"rows_{t}"), expression=number(0))
+        mean = or_zero(exp.Div(this=self.first, expression=rows, typed=False, safe=False))
+        known = exp.Mul(this=self.first, expression=wrapped(mean))
+        second = call("greatest", exp.Sub(this=self.square, expression=known), literal(0.0))
+        carried = [column(f"{name}_{t}") for name in self.sums if name not in ("first", "square")]
+        return [*carried, named(mean, f"centre_{t}"), named(second, f"second_{t}")]
+
+    def weights(self, t: int) -> list[exp.Expr]:
+        """``ws`` and ``wf``, which make the least effective rows."""
+        if not self.ends:
+            found: list[exp.Expr] = [column(f"{name}_{t}") for name in self.sums]
+            both = zip(found or [literal(0.0)] * 2, (SECOND, FOURTH), strict=True)
+            return [named(node, family(t)) for node, family in both]
+        second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
+        low, high = (literal(end) for end in self.ends)
+        away = exp.Sub(this=high, expression=mean), exp.Sub(this=mean, expression=low)
+        reach = call("power", call("greatest", *away), number(2))
+        fourths, most, heavy = rows, None, None
+        if "fourths" in self.sums:
+            fourths, most = column(f"fourths_{t}"), column(f"most_{t}")
+            below = exp.Nullif(this=rows, expression=number(0))
+            heavy = or_zero(exp.Div(this=fourths, expression=below, typed=False, safe=False))
+        top = multiply(reach, second)
+        floor, count = _central(self.floor, mean, 4), _central(self.count, mean, 4)
+        if most is not None and heavy is not None:
+            top = multiply(most, top)
+            count = multiply(call("power", heavy, number(2)), count)
+        fourth = add(add(top, multiply(fourths, floor)), count)
+        # What has no rows has no error.
+        some = exp.If(this=exp.GT(this=rows, expression=number(0)), true=fourth)
+        none = exp.Case(ifs=[some], default=literal(0.0))
+        return [named(second, SECOND(t)), named(none, FOURTH(t))]
+
+    def most(self, t: int) -> exp.Alias:
+        """The most effective rows; NULL where only a second scan can decide."""
+        return named(self._most(t), MOST_ROWS(t))
+
+    def _most(self, t: int) -> exp.Expr:
+        if not self.ends:
+            return literal(0.0)  # exactly known, so that there are no more of them than least
+        if len(self.support) < 3:
+            return cast(exp.Null(), "DOUBLE")
+        second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
+        below = exp.Nullif(this=rows, expression=number(0))
+        floor = multiply(rows, wrapped(_central(self.floor, mean, 4)))
+        least = [
+            exp.Div(this=multiply(second, second), expression=below, typed=False, safe=False),
+            floor,
+            _central(self.count, mean, 4),
+        ]
+        values = sorted(self.support)
+        for ordered, sign in ((values, 1.0), ([-value for value in reversed(values)], -1.0)):
+            least.append(_skewed(ordered, scaled(sign, mean), second, rows))
+        more = multiply(rows, wrapped(_central(self.floor, mean, 2)))
+        top = call("power", add(second, more), number(2))
+        bottom = exp.Nullif(this=call("greatest", *least), expression=number(0))
+        return exp.Div(this=top, expression=bottom, typed=False, safe=False)
+
+
+def _skewed(values: Sequence[float], mean: exp.Expr, second: exp.Expr, rows: exp.Expr) -> exp.Expr:
+    """``(d^2 - e2) sum L^2 + d e3 n`` (see above); ``values`` of K are in order."""
+    *others, c, a = values
+    # In K the place to be near to is 2 m - (a + c) / 2.
+    place = exp.Sub(this=scaled(2.0, wrapped(mean)), expression=literal((a + c) / 2))
+    nearest: exp.Expr = literal(others[-1])
+    if len(others) > 1:
+        nearest = exp.Case(
+            ifs=[
+                exp.If(
+                    this=exp.LT(this=exp.Paren(this=place), expression=literal((v + w) / 2)),
+                    true=literal(v),
+                )
+                for v, w in pairwise(others)
+            ],
+            default=literal(others[-1]),
+        )
+    one, two, three = (
+        exp.Paren(this=exp.Sub(this=value, expression=wrapped(mean)))
+        for value in (literal(a), nearest, literal(c))
+    )
+    d = exp.Paren(this=add(add(one, two), three))
+    pairs = exp.Paren(
+        this=add(
+            add(multiply(one, two), multiply(one, three)),
+            multiply(two, three),
+        )
+    )
+    product = multiply(multiply(one, two), three)
+    squares = exp.Sub(this=multiply(d, d), expression=pairs)
+    return add(multiply(wrapped(squares), second), multiply(multiply(d, product), rows))
+
+
+# Values of K up to which the most effective rows are told.
+MOST_VALUES = 64
+
+
+def _together(values: Sequence[float], inverse: NDArray[np.float64]) -> tuple[float, ...]:
+    """Values of a product of two functions; none where there are too many of them."""
+    if not values or len(values) * len(inverse) > MOST_VALUES:
+        return ()
+    return tuple(np.unique(np.outer(values, inverse)).tolist())
+
+
+def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bound:
+    """The bound of piece t, which names the sums that it wants of the scan."""
+    columns, scan = sums.columns, sums.scan
+    own_half = [half, half] if half else []
+    if not product.parts:
+        if not weighted or not product.constant:
+            return Bound()
+        return Bound(sums=_sampled(scan, own_half, product.constant**2))
+    plain = Product(product.constant, (), product.parts)
+    low, high = product.constant, product.constant
+    floor = [product.constant**i for i in range(5)]
+    count = list(floor)
+    support: tuple[float, ...] = (product.constant,)
+    for part in product.parts:
+        inverse = columns.inverse(part)
+        ends = [a * b for a in (low, high) for b in (inverse.min(), inverse.max())]
+        low, high = float(min(ends)), float(max(ends))
+        own = np.unique(inverse)
+        support = _together(support, own)
+        for i in range(5):
+            mass = columns.mass(part.column, inverse**i)
+            floor[i] *= (1 - columns.retention(part.column)) * mass
+            count[i] *= float((own**i).sum())
+    even = not weighted and (not half or scan.indicator(half))
+    # The measure under which rows count: m W^2 v^2.
+    taken: dict[str, exp.Expr] = {}
+    if even:
+        taken["rows"] = column(scan.added([half or None], 1))
+        first, square = sums.first(product), sums.second(product, product)
+    else:
+        weight, scale = scan.weight(plain), sums.scale(plain)
+        one = scan.added([*own_half, weight], 2)
+        two = scan.added([*own_half, weight, weight], 2)
+        taken["rows"] = column(scan.added(own_half, 2))
+        taken["first"] = scaled(scale, column(one))
+        taken["square"] = scaled(scale**2, column(two))
+        taken["fourths"] = column(scan.added([*own_half, *own_half], 4))
+        taken["most"] = column(scan.largest(half))
+        first, square = column(f"first_{t}"), column(f"square_{t}")
+    return Bound((low, high), taken, first, square, floor, count, support if even else ())
+
+
+def _sampled(scan: MomentScan, half: Sequence[str], scale: float) -> dict[str, exp.Expr]:
+    """``W^2 - W`` and its square ``W^4 - 2 W^3 + W^2``, times powers of v."""
+    two, one = (column(scan.added(half, w)) for w in (2, 1))
+    four, three, square = (column(scan.added([*half, *half], w)) for w in (4, 3, 2))
+    less = exp.Sub(this=four, expression=scaled(2.0, three))
+    return {
+        "second": scaled(scale, exp.Paren(this=exp.Sub(this=two, expression=one))),
+        "fourth": scaled(scale**2, exp.Paren(this=exp.Add(this=less, expression=square))),
+    }
+
+
+def _central(moments: Sequence[float], mean: exp.Expr, power: int) -> exp.Expr:
+    """``sum (K - mean)^power``, of an even power, from sums of powers of K."""
+    made = literal(float(moments[0]))
+    for i in range(1, power + 1):
+        sign = -1.0 if i % 2 else 1.0
+        made = exp.Add(
+            this=exp.Mul(this=wrapped(made), expression=mean),
+            expression=literal(sign * comb(power, i) * float(moments[i])),
+        )
+    return made
