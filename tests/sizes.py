@@ -21,7 +21,7 @@ QUICK = os.environ.get("PRIVSQL_QUICK", "0") not in ("", "0") and not SOAK
 
 # Folders and files that ``make quick`` leaves out: most of the time of ``make test`` is theirs.
 SLOW = (
-    "tests/audit/test_advise_widths.py",
+    "tests/advise/test_advise_widths.py",
     "tests/docs",
     "tests/engines/test_silence.py",
     "tests/engines/test_walls.py",

@@ -21,9 +21,9 @@ import pyarrow as pa
 from udfs import intervals, invert, iterate, lists, mle, quantile, variance
 from udfs.errors import KernelError
 from udfs.intervals import Bounds
+from udfs.iterate import Likelihood
 from udfs.kron import Array, Kron
 from udfs.lists import Arrow, Column, Pieces, Rows
-from udfs.simplex import Likelihood
 
 Body = Callable[..., Arrow]
 

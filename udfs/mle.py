@@ -1,6 +1,6 @@
 """Constrained maximum likelihood: non-negative original counts, with a certificate.
 
-``maximum_likelihood`` answers the problem of ``udfs.simplex`` (OLAP 4.2.2 asks it, and
+``maximum_likelihood`` answers the problem of ``udfs.iterate`` (OLAP 4.2.2 asks it, and
 approaches it by EM) and picks, group by group, the cheapest exact way:
 
 1. **inversion** ``y A^-1``, where it is nowhere negative: it fits y perfectly, and nothing
@@ -20,20 +20,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from udfs.errors import KernelError
-from udfs.iterate import accelerated
-from udfs.kron import ROW_SUM_TOLERANCE, Array, Kron
-from udfs.newton import QUICK, TOGETHER, quick_together, solve_one, solve_together
-from udfs.simplex import (
+from udfs.iterate import (
     MOST_STATES,
     TINY,
     Likelihood,
     System,
+    accelerated,
     certificate,
     checked_channel,
     checked_counts,
     log_likelihood,
     system_of,
 )
+from udfs.kron import ROW_SUM_TOLERANCE, Array, Kron
+from udfs.newton import QUICK, TOGETHER, quick_together, solve_one, solve_together
 
 __all__ = [
     "Likelihood",

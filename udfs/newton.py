@@ -1,6 +1,6 @@
 """A primal-dual interior point method for non-negative shares.
 
-With shares (``sum y = sum x = 1``) the problem of ``udfs.simplex`` has the same answer as
+With shares (``sum y = sum x = 1``) the problem of ``udfs.iterate`` has the same answer as
 
     maximise  f(x) = sum_q y_q log (x A)_q - sum_i x_i     over  x >= 0
 
@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dposv, dpotrf, dpotrs
 
+from udfs.iterate import PIN, TINY, System
 from udfs.kron import Array
-from udfs.simplex import PIN, TINY, System
 
 # From this gap on the positive states are usually known, and Newton on them is cheaper.
 CROSSING = 1e-5

@@ -1,4 +1,4 @@
-"""Rounding of error bars to the digits that matter (see ``sql.rounding``).
+"""Rounding of error bars to the digits that matter (see ``sql.disclosure.rounding``).
 
 Arithmetic around estimates makes errors anew, out of covariances; so bars are rounded once more
 where they are shown.

@@ -248,7 +248,7 @@ def _of_cells(scanned: pa.Table) -> pa.Table:
     for name in names:
         s = GROUP_BITS.number(name)
         if s is not None:
-            # Bits that some group number has, and those that some lack (see sql.membership).
+            # Bits that some group number has, and those that some lack (see ``disclosure``).
             bits = scanned.column(name)
             known = np.asarray(bits.is_valid())
             filled = pc.fill_null(bits, pa.scalar(0, bits.type))

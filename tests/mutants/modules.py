@@ -6,13 +6,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Packages and modules that bind, plan, scan and reconstruct.
 SQL = (
-    "factored", "weighing", "moments", "effective", "scan", "conjunctions", "states", "sums",
-    "spreads", "kernels", "reconstruct", "estimates", "pieces", "aggregates", "block", "plan",
-    "quantiles", "grids", "bars", "calculus", "totals", "outer", "writing", "forms", "ratios",
-    "frames",
+    "bind/aggregates", "bind/block", "bind/pieces", "plan", "scan", "reconstruct", "outer",
 )  # fmt: skip
-CHANNELS = ("cells", "mechanisms", "matrices", "channel", "logic", "intervals")
+CHANNELS = ("cells", "mechanisms", "matrices", "channel", "intervals")
 
 # Changes that are given: module, what stands there (once), what is put in its place.  Undoing a
 # fix belongs here.
@@ -25,33 +23,39 @@ KERNELS = tuple(
     f"tests/udfs/test_{name}.py"
     for name in ("variance", "kron", "intervals", "mle", "iterate", "quantile")
 )
+# By the module's last name: tests of tests/sql that are about it.
 OWN = {
-    "weighing": ("moments", "effective"),
-    "factored": ("moments", "effective"),
-    "moments": ("moments", "effective"),
-    "effective": ("effective",),
+    "weights": ("moments", "effective"),
+    "factors": ("moments", "effective"),
+    "reconstruction": ("moments", "effective"),
+    "effective_rows": ("effective",),
     "conjunctions": ("conjunctions",),
     "quantiles": ("quantiles",),
     "grids": ("limits",),
     "totals": ("totals", "windows"),
     "frames": ("frames", "windows"),
-    "outer": ("outer", "windows"),
+    "select": ("outer", "windows"),
     "ratios": ("ratios",),
-    "bars": ("ratios",),
+    "error_bars": ("ratios",),
     "calculus": ("ratios",),
     "forms": ("moments",),
     "sums": ("beside",),
-    "spreads": ("beside",),
-    "scan": ("compacted",),
+    "covariance": ("beside",),
+    "state_scan": ("compacted",),
     "states": ("conjunctions",),
     "estimates": ("estimates",),
-    "reconstruct": ("estimates",),
+    "writer": ("estimates",),
 }
 
 
 def modules() -> dict[str, Path]:
     """Dotted names and files of all that plans, scans and reconstructs."""
-    paths = [ROOT / "privsql" / "sql" / f"{name}.py" for name in SQL]
+    base = ROOT / "privsql" / "sql"
+    paths = [
+        path
+        for name in SQL
+        for path in (sorted((base / name).rglob("*.py")) or [base / f"{name}.py"])
+    ]
     paths += [ROOT / "privsql" / "channels" / f"{name}.py" for name in CHANNELS]
     paths += sorted((ROOT / "udfs").glob("*.py"))
     found = [path for path in paths if path.exists() and path.name not in ("__init__.py",)]

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+import udfs.iterate
 import udfs.mle
 import udfs.newton
-import udfs.simplex
 from udfs.errors import KernelError
-from udfs.iterate import accelerated, expectation_maximisation
+from udfs.iterate import System, accelerated, expectation_maximisation, system_of
 from udfs.kron import Array, Kron, retention_factor, transition
 from udfs.mle import (
     certificate,
@@ -26,7 +26,6 @@ from udfs.mle import (
     retention_form,
 )
 from udfs.newton import quick_one, solve_one, solve_together
-from udfs.simplex import System, system_of
 
 TOLERANCE = 1e-10
 
@@ -546,13 +545,13 @@ def test_the_hessian_by_columns_is_the_dense_one() -> None:
 
 
 def test_a_system_lives_as_long_as_its_matrix() -> None:
-    before = len(udfs.simplex._systems)
+    before = len(udfs.iterate._systems)
     kron = binary(2)
     assert system_of(kron) is system_of(kron)
-    assert len(udfs.simplex._systems) == before + 1
+    assert len(udfs.iterate._systems) == before + 1
     del kron
     gc.collect()
-    assert len(udfs.simplex._systems) <= before
+    assert len(udfs.iterate._systems) <= before
 
 
 # --- honesty and refusals

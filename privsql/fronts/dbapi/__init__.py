@@ -1,1 +1,4 @@
-"""DB-API 2.0: ``privsql.connect``."""
+"""DB-API 2.0 (PEP 249).
+
+connection  connections and cursors on a session
+"""

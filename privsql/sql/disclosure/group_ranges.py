@@ -162,7 +162,7 @@ class Membership:
 
         Those are the vectors of which ``policy.leverage`` keeps account.  Where a measure tells
         rows of one tuple apart, sums could cancel: SKETCH are those of the weights times
-        numbers that only we know, one for each row (see ``fronts.vectors``).
+        numbers that only we know, one for each row (see ``policy.vectors``).
         """
         small = self._grouping_only(vectors.values())
         made = self._keyed()

@@ -10,7 +10,7 @@ plain arithmetic makes the table of bases from them.  No column is cut into cell
 a domain of a million values are answered too.  (reconstruction, 3)
 
 
-``factored`` has the functions g and their inverses, ``weighing`` the two forms in which rows are
+``factors`` has the functions g and their inverses, ``weights`` the two forms in which rows are
 added up, ``effective`` the bounds of effective rows; here is which blocks all this applies to,
 and the step that makes their bases.
 """
