@@ -164,3 +164,33 @@ def test_the_page_about_the_rooms_says_the_same():
         for room, may in ALLOWED.items()
         if room not in ("privsql", *EVERYBODYS)
     }
+
+
+# Attributes of what `sql` hands out that hold trees: nobody else looks into them.
+TREES = {"tree", "block", "steps", "leaf", "_tree", "definition"}
+NEIGHBOURS = {f"privsql.{name}" for name in ("session", "policy", "engines", "answer", "fronts")}
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [each for each in modules() if room_of(each[1]) in NEIGHBOURS],
+    ids=lambda x: str(x).split("/")[-1],
+)
+def test_trees_stay_in_their_room(path, module):
+    nodes = ast.walk(ast.parse(path.read_text()))
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    assert not (names & TREES), f"{module} looks at a tree of sqlglot's"
+
+
+def test_what_a_plan_hands_out_is_printed_or_frozen():
+    """Neither the plan of a query nor the scans of a gate have a field that is a tree."""
+    from dataclasses import fields
+
+    from privsql.sql.disclosure.evidence import Behind
+    from privsql.sql.plan.query import Answered, Direct
+
+    for kind in (Answered, Direct, Behind):
+        assert kind.__dataclass_params__.frozen
+        for field in fields(kind):
+            assert "exp." not in str(field.type), f"{kind.__name__}.{field.name}"
+            assert "Tree" not in str(field.type), f"{kind.__name__}.{field.name}"

@@ -18,12 +18,16 @@ from privsql.engines import workers
 QUESTION = "SELECT job, COUNT(*) AS n FROM patients WHERE disease = 'flu' GROUP BY job"
 
 
-def entered(call: Callable[[], object], packages: Sequence[str]) -> list[str]:
-    """Our modules of some packages, in the order in which a call enters them first."""
+def entered(call: Callable[[Callable[[], None]], object], packages: Sequence[str]) -> list[str]:
+    """Our modules of some packages, in the order in which a call enters them first.
+
+    The call is given a function that ends the watch before its own end.
+    """
     seen: dict[str, None] = {}
+    ended = threading.Event()
 
     def note(frame: Any, event: str, _: object) -> None:
-        if event == "call":
+        if event == "call" and not ended.is_set():
             name = frame.f_globals.get("__name__", "")
             if any(name.startswith(f"{package}.") for package in packages):
                 seen.setdefault(name)
@@ -32,7 +36,7 @@ def entered(call: Callable[[], object], packages: Sequence[str]) -> list[str]:
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        call()
+        call(ended.set)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
@@ -50,7 +54,7 @@ def query(folder: Path) -> list[str]:
     session.close()
     session = Session(release)
     try:
-        return entered(lambda: session.run(QUESTION), ("privsql", "udfs"))
+        return entered(lambda _: session.run(QUESTION), ("privsql", "udfs"))
     finally:
         session.close()
 
@@ -62,7 +66,7 @@ def publication(folder: Path) -> list[str]:
     (folder / "first").mkdir()
     (folder / "second").mkdir()
     publish(folder / "first", 0.5)
-    return entered(lambda: publish(folder / "second", 0.5), ("privsql", "udfs"))
+    return entered(lambda _: publish(folder / "second", 0.5), ("privsql", "udfs"))
 
 
 def wire(folder: Path) -> list[str]:
@@ -72,13 +76,14 @@ def wire(folder: Path) -> list[str]:
 
     release = publish(folder, 0.5)
 
-    def asked() -> None:
+    def asked(end: Callable[[], None]) -> None:
         with serving([release], folder) as running:
             client = running.client()
             client.query(QUESTION)
+            end()
             client.close()
 
-    asked()
+    asked(lambda: None)
     for name in ("journal", "history"):
         for left in folder.glob(f"{name}*"):
             left.unlink()

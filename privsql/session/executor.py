@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from privsql.engines import Embedded, Memory
 from privsql.engines.recent import Recent
-from privsql.session.planner import Planned
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
 from privsql.sql.plan.planner import BlockPlan, check_work
+from privsql.sql.plan.query import Answered, Planned
 from privsql.sql.reconstruct.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
 from udfs.intervals import critical
 
@@ -40,13 +40,13 @@ class Loading:
     def remember(self, key: Key, planned: Planned) -> None:
         """Keep a plan; the one that was used longest ago goes when there are too many."""
         old = self._plans.put(key, planned)
-        if old is not None:
+        if isinstance(old, Answered):
             for plan in old.plans:
                 if plan.prefix in self._standing:
                     self._standing.remove(plan.prefix)
                     self._memory.forget(f"{plan.prefix}_z", *plan.tables)
 
-    def forget(self, planned: Planned, loaded: Sequence[str], staying: bool) -> None:
+    def forget(self, planned: Answered, loaded: Sequence[str], staying: bool) -> None:
         """Drop what a query loaded; tables that belong to a remembered plan stay for next time."""
         kept: set[str] = set()
         if staying:

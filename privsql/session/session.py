@@ -37,12 +37,13 @@ from privsql.session.caches import Remembered, key_of
 from privsql.session.executor import Loading
 from privsql.session.gate import Decision, Gate, Served, accounted, open_to_all
 from privsql.session.log import logged
-from privsql.session.planner import Planned, Planning
+from privsql.session.planner import Planning
 from privsql.session.result import outcome_of
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.expand import Expanded, expand
 from privsql.sql.explain.explain import Explained, explain
+from privsql.sql.parameters import Parameters
 from privsql.sql.parse.parameter_types import parameter_types, without_values
 from privsql.sql.parse.statement import Statement, only, parts
 from privsql.sql.plan.planner import (
@@ -51,13 +52,13 @@ from privsql.sql.plan.planner import (
     Change,
     Gap,
     Printed,
-    changed_statement,
     empty_query,
     located,
     place_in,
     public_columns,
     secrets_scan,
 )
+from privsql.sql.plan.query import Answered, Direct, Planned
 from privsql.sql.reconstruct.inverted import inverted_notices
 from privsql.sql.scan.forms import MOST_RESCANNED, STATES
 
@@ -221,9 +222,7 @@ class Session:
         """
         with self._lock, self._watched() as watch:
             self._check_open()
-            tree = watch.breakable(lambda: self._one(sql)).tree
-            if tree is None:
-                return []
+            statement = watch.breakable(lambda: self._one(sql))
 
             def alone(query: str) -> str | None:
                 try:
@@ -232,7 +231,7 @@ class Session:
                     return None
 
             table = self.catalog.table
-            return watch.breakable(lambda: parameter_types(tree, table, given or {}, alone))
+            return watch.breakable(lambda: parameter_types(statement, table, given or {}, alone))
 
     def describe(
         self, sql: str, types: Sequence[str] = (), **options: object
@@ -266,14 +265,8 @@ class Session:
 
     def _without_rows(self, planned: Planned, settings: Settings) -> Outcome:
         """An answer with the columns of a plan's and no row; nothing is scanned."""
-        if planned.audited is not None:
-            found = planned.audited.run(*_no_rows(planned.final).both)
-            return outcome_of(found, planned.outs, planned.described, settings)
-        if planned.probe is not None:
-            found = self._mirror.run(*planned.probe.both)
-            return outcome_of(found, planned.outs, planned.described, settings)
-        if planned.listing is not None:
-            found = self._engine.scan(*_no_rows(planned.listing).both)
+        if isinstance(planned, Direct):
+            found = self._directly(planned, _no_rows(planned.printed))
             return outcome_of(found, planned.outs, planned.described, settings)
         loaded: list[str] = []
         try:
@@ -281,7 +274,7 @@ class Session:
                 beside = None if plan.beside is None else _no_rows(plan.beside)
                 empty = replace(plan, scan=_no_rows(plan.scan), beside=beside)
                 self._loading.load(empty, loaded, settings, planned.outs)
-            table = self._memory.run(*_no_rows(planned.final).both)
+            table = self._memory.run(*_no_rows(planned.final.printed).both)
         finally:
             if loaded:
                 self._memory.forget(*loaded)
@@ -336,16 +329,10 @@ class Session:
             planned = self._watch.breakable(lambda: self._plan(statement, given, settings))
             if key is not None:
                 self._loading.remember(key, planned)
-        if planned.audited is not None:
-            found = planned.audited.run(*planned.final.both, most=self._most)
-            return outcome_of(found, planned.outs, planned.described, settings)
-        if planned.probe is not None:
-            found = self._mirror.run(*planned.probe.both)
-            return outcome_of(found, planned.outs, planned.described, settings)
-        if planned.listing is not None:
-            found = self._engine.scan(*planned.listing.both)
+        if isinstance(planned, Direct):
+            found = self._directly(planned, planned.printed)
             outcome = outcome_of(found, planned.outs, planned.described, settings)
-            return replace(outcome, notices=planned.notices)
+            return replace(outcome, notices=(*outcome.notices, *planned.notices))
         self.forms = tuple(plan.form for plan in planned.plans)
         self.able = tuple(form for plan in planned.plans for form in plan.able)
         loaded: list[str] = []
@@ -358,15 +345,17 @@ class Session:
                 # Nothing was answered or accounted for yet: states take the place of moments.
                 self._loading.forget(planned, loaded, staying=False)
                 loaded.clear()
-                planned = self._watch.breakable(
+                again = self._watch.breakable(
                     lambda: self._planning.plan(statement, given, settings, STATES)
                 )
+                if isinstance(again, Answered):  # as it was
+                    planned = again
                 if key is not None:
                     self._loading.remember(key, planned)
                 scans = self._scanned(planned, loaded, settings)
             changes = []
             for plan, behind, scanned in zip(planned.plans, planned.behind, scans, strict=True):
-                notices += inverted_notices(plan.block, plan.steps, scanned)
+                notices += inverted_notices(plan, scanned)
                 gap = None
                 if behind is not None and not self._gate.off:
                     decision = self._gate.decide(plan, behind, scanned)
@@ -375,19 +364,16 @@ class Session:
                     notices += decision.notices
                     loaded.append(f"{plan.prefix}_mask")
                     gap = self._gap(plan, behind, decision, statement)
-                rounded = self._gate.rounded and plan.states is not None
+                rounded = self._gate.rounded and plan.estimated
                 if gap is not None or rounded:
                     changes.append(Change(plan, gap, rounded))
-            final = planned.final
-            if changes:
-                final = changed_statement(planned.tree, changes, planned.parameters)
+            final = planned.final.masked(changes)
             # One row a block needs no limit; a public table could be joined to it many times.
-            one_row = not self._tables and not any(p.block.grouped for p in planned.plans)
+            one_row = not self._tables and not any(plan.grouped for plan in planned.plans)
             table = self._memory.run(*final.both, most=None if one_row else self._most)
             staying = key is not None and not settings.simultaneous
         except Error as problem:
-            tree = planned.tree if statement.tree is None else statement.tree
-            raise located(problem, tree, statement.source) from None
+            raise located(problem, statement) from None
         finally:
             self._loading.forget(planned, loaded, staying)
         outcome = outcome_of(table, planned.outs, planned.described, settings)
@@ -396,11 +382,19 @@ class Session:
         said = (*notices, *outcome.notices, *notices_of(outcome, planned.counts))
         return replace(outcome, notices=said, personal=personal)
 
-    def _scanned(self, planned: Planned, loaded: list[str], settings: Settings) -> list[pa.Table]:
+    def _directly(self, planned: Direct, printed: Printed) -> pa.Table:
+        """Run a query that needs no reconstruction where its tables are."""
+        if planned.place == "release":
+            return self._engine.scan(*printed.both)
+        if planned.place == "mirror":
+            return self._mirror.run(*printed.both)
+        return self._audited.memory().run(*printed.both, most=self._most)
+
+    def _scanned(self, planned: Answered, loaded: list[str], settings: Settings) -> list[pa.Table]:
         """Scan all blocks, and load what their reconstruction reads."""
         return [self._loading.load(plan, loaded, settings, planned.outs) for plan in planned.plans]
 
-    def _in_doubt(self, planned: Planned, scans: Sequence[pa.Table]) -> bool:
+    def _in_doubt(self, planned: Answered, scans: Sequence[pa.Table]) -> bool:
         """Whether the scans' bounds leave open if some cell may be called reliable."""
         asked = [
             plan.doubtful
@@ -426,10 +420,10 @@ class Session:
         verdict = decision.verdict
         if not verdict.any_refused:
             return None
-        if not plan.block.grouped:
+        if not plan.grouped:
             policy = self.release.manifest.policy
-            problem = refusal(verdict, public_columns(plan.block), policy)
-            problem.place = place_in(plan.block, statement.source)
+            problem = refusal(verdict, public_columns(plan), policy)
+            problem.place = place_in(plan, statement.source)
             raise problem
         self._memory.load(f"{plan.prefix}_mask", decision.mask)
         return Gap(tuple(verdict.refused), behind.classes)
@@ -442,10 +436,23 @@ class Session:
     ) -> Explained:
         """Plan a query and say how it would be answered; no sensitive value is read."""
         planned = self._plan(statement, given, settings)
+        if isinstance(planned, Direct):
+            names = [(name, False) for name, _ in planned.described]
+            return explain(
+                (),
+                planned.printed,
+                names,
+                self.catalog,
+                Parameters({}),
+                self._planning.evaluated,
+                estimator=settings.estimator,
+                level=settings.confidence_level,
+                policies=[],
+            )
         pairs = zip(planned.described, planned.outs, strict=False)
         return explain(
             planned.plans,
-            planned.final,
+            planned.final.printed,
             [(name, out.estimate) for (name, _), out in pairs],
             self.catalog,
             planned.parameters,
@@ -497,10 +504,7 @@ class Session:
         with self._lock, self._watched() as watch:
             self._check_open()
             statement = watch.breakable(lambda: self._one(sql))
-            tree = statement.tree
-            if tree is None:
-                raise ProgrammingError("there is no query in this statement")
-            return watch.breakable(lambda: expand(tree.copy(), statement.plain, self.catalog))
+            return watch.breakable(lambda: expand(statement, self.catalog))
 
     @contextmanager
     def _watched(self) -> Iterator[Watch]:

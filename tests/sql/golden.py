@@ -39,12 +39,12 @@ from sqlglot import exp
 
 import privsql
 from privsql.errors import Error
-from privsql.session.planner import Planned
 from privsql.session.session import Session
 from privsql.sql.nodes import sql
 from privsql.sql.outer.compile import Compiler
 from privsql.sql.parse.statement import statements
 from privsql.sql.plan.planner import read_parameters
+from privsql.sql.plan.query import Direct, Planned
 from tests.oracle import releases as oracle
 from tests.sql import clinic
 
@@ -248,10 +248,13 @@ def _binds(session: Session, case: Case) -> bool:
 
 def _stages(planned: Planned) -> Iterator[tuple[str, str]]:
     """Block by block what was bound, planned, scanned and reconstructed, then what reads it."""
-    if not planned.plans:
-        yield "query", planned.final.sql
+    if isinstance(planned, Direct):
+        yield "query", planned.printed.sql
         return
-    tree = planned.tree.copy()
+    if not planned.plans:
+        yield "query", planned.final.printed.sql
+        return
+    tree = planned.final._tree.copy()
     made = list(tree.ctes)
     steps = [(cte.alias, sql(cte.this)) for cte in made]
     for plan in planned.plans:

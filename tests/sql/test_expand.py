@@ -99,7 +99,7 @@ def sessions(paths):
 
 def expanded(session: Session, sql: str) -> list[Expanded]:
     (statement,) = statements(sql)
-    return expand(statement.tree, statement.plain, session.catalog)
+    return expand(statement, session.catalog)
 
 
 def counts(path: Path, queries: list[Expanded], parameters: tuple[object, ...] = ()) -> np.ndarray:

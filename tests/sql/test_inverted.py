@@ -36,7 +36,7 @@ def said(session: Session, query: str, estimator: str = "iterative") -> list[str
     settings = session.settings.with_option("estimator", estimator)
     (plan,) = session._planning.plan(statement, None, settings).plans
     scanned = session._engine.scan(plan.scan.sql, plan.scan.parameters)
-    found = inverted_notices(plan.block, plan.steps, scanned)
+    found = inverted_notices(plan, scanned)
     assert {notice.code for notice in found} <= {"inverted"}
     return [notice.text for notice in found]
 

@@ -32,7 +32,22 @@ class Change:
     rounded: bool
 
 
-def changed_statement(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
+class Final:
+    """The last statement of a query: as planned, and with what is hidden of its blocks."""
+
+    def __init__(self, tree: exp.Expr, parameters: Parameters) -> None:
+        self._tree = tree
+        self._parameters = parameters
+        self.printed = parameters.bind(tree)
+
+    def masked(self, changes: Sequence[Change]) -> Printed:
+        """The statement after the gate has decided."""
+        if not changes:
+            return self.printed
+        return _changed(self._tree, changes, self._parameters)
+
+
+def _changed(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
     """The statement with masked cells and rounded estimates.
 
     The block's own table becomes ``_open``, and what is read in its place is what may be seen.

@@ -32,11 +32,11 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from privsql.errors import Error, TooLargeError
+from privsql.errors import Error, ProgrammingError, TooLargeError
 from privsql.sql.catalog import Catalog, UnknownColumn
 from privsql.sql.nodes import Unsupported, bare, conjuncts, is_aggregate, name_of, place_of, sql
 from privsql.sql.parse.forbidden import VOLATILE
-from privsql.sql.parse.statement import statements
+from privsql.sql.parse.statement import Statement, statements
 from privsql.sql.scan.state_scan import MULTIPLICITY, WEIGHT
 
 MOST_PREDICATES = 16
@@ -86,12 +86,15 @@ class Expanded:
         return f"-- {self.state}    ({meaning})\n{self.sql}" if meaning else self.sql
 
 
-def expand(tree: exp.Expr, text: str, catalog: Catalog) -> list[Expanded]:
-    """Spell a conjunctive count out; ``text`` is what the tree was parsed from.
+def expand(statement: Statement, catalog: Catalog) -> list[Expanded]:
+    """Spell a conjunctive count out.
 
     Placeholders stay where they were, so each query takes the statement's own parameters.
     """
-    select = _counting(tree, text, catalog)
+    if statement.tree is None:
+        raise ProgrammingError("there is no query in this statement")
+    text = statement.plain
+    select = _counting(statement.tree.copy(), text, catalog)
     where = select.args.get("where")
     parts = list(conjuncts(where.this)) if where is not None else []
     spelled = _spelled(text, parts)

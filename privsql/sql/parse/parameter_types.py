@@ -69,12 +69,15 @@ def number_of(node: exp.Expr) -> int | None:
 
 
 def parameter_types(
-    tree: exp.Expr, source: str, given: Mapping[int, str], describe: Describe
+    statement: Statement, source: str, given: Mapping[int, str], describe: Describe
 ) -> list[str]:
     """The type of each parameter, from 1 on; ``given`` are those that the asker has settled.
 
     ``describe`` tells the type of the only column of a query, or None where it is no query.
     """
+    tree = statement.tree
+    if tree is None:
+        return []
     found = dict(given)
     most = max(found, default=0)
     for node in tree.find_all(exp.Placeholder, exp.Parameter):
@@ -173,5 +176,4 @@ def settled_types(text: str, given: Mapping[int, str]) -> list[str]:
     >>> settled_types("SELECT $1::DATE, $2", {})
     ['DATE', 'VARCHAR']
     """
-    tree = only(text).tree
-    return [] if tree is None else parameter_types(tree, "", given, lambda _: None)
+    return parameter_types(only(text), "", given, lambda _: None)

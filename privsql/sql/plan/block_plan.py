@@ -38,6 +38,16 @@ class BlockPlan:
     form: str = ""  # of the scan (see ``forms``); none where nothing is estimated
 
     @property
+    def grouped(self) -> bool:
+        """Whether the block has a row for each group."""
+        return self.block.grouped
+
+    @property
+    def estimated(self) -> bool:
+        """Whether anything in it is reconstructed."""
+        return self.states is not None
+
+    @property
     def moments(self) -> bool:
         """Whether the scan adds up inverted rows itself, and brings no states."""
         return self.form in MOMENTS

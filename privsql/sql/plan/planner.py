@@ -23,7 +23,7 @@ from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.disclosure.evidence import Behind, BehindWriter, secrets_scan, supports_of
 from privsql.sql.disclosure.group_ranges import Membership
 from privsql.sql.disclosure.informative import constants
-from privsql.sql.disclosure.masking import Change, Gap, changed_statement
+from privsql.sql.disclosure.masking import Change, Gap
 from privsql.sql.nodes import (
     Unsupported,
     cast,
@@ -38,6 +38,7 @@ from privsql.sql.nodes import (
 )
 from privsql.sql.outer.parts import Compiled, Part, block_name, our_function, weighed
 from privsql.sql.parameters import Parameters, Printed, read_parameters
+from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.states import Planner, States, under
 from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, MASSES
@@ -307,25 +308,27 @@ def _constants(states: States, massed: Iterable[int]) -> pa.Table:
     return pa.table(columns)
 
 
-def public_columns(block: Block) -> list[str]:
+def public_columns(plan: BlockPlan) -> list[str]:
     """Public columns of the conditions of a block, as the release spells them."""
-    found = [c.name for node in block.guards for c in columns_of(node) if c.table == PUBLISHED]
+    nodes = [c for guard in plan.block.guards for c in columns_of(guard)]
+    found = [c.name for c in nodes if c.table == PUBLISHED]
     return list(dict.fromkeys(found))
 
 
-def place_in(block: Block, text: str) -> Place | None:
+def place_in(plan: BlockPlan, text: str) -> Place | None:
     """Where the public conditions of a block stand in the text."""
-    for node in block.guards:
+    for node in plan.block.guards:
         found = place_of(node, text)
         if found is not None:
             return found
     return None
 
 
-def located(problem: Error, tree: exp.Expr, text: str) -> Error:
+def located(problem: Error, statement: Statement) -> Error:
     """An error of planning or running with the query as its place, and a way out."""
-    if problem.place is None and isinstance(problem, NotSupportedError | ProgrammingError):
-        problem.place = place_of(tree, text)
+    asked = isinstance(problem, NotSupportedError | ProgrammingError)
+    if problem.place is None and asked and statement.tree is not None:
+        problem.place = place_of(statement.tree, statement.source)
     if problem.hint is None and isinstance(problem, ProgrammingError):
         problem.hint = "estimates are DOUBLE: cast them where a function needs another type"
     return problem
@@ -398,7 +401,6 @@ __all__ = [
     "Parameters",
     "PlanWriter",
     "Printed",
-    "changed_statement",
     "check_work",
     "described_query",
     "empty_query",

@@ -20,6 +20,7 @@ from privsql.sql.bind.block import Block
 from privsql.sql.explain.wording import said
 
 if TYPE_CHECKING:
+    from privsql.sql.plan.block_plan import BlockPlan
     from privsql.sql.reconstruct.sums import Step
 
 
@@ -46,9 +47,9 @@ def inverted_of(steps: Sequence[Step]) -> Inverted:
     return found[-1] if found else Inverted()
 
 
-def inverted_notices(block: Block, steps: Sequence[Step], scanned: pa.Table) -> list[Notice]:
+def inverted_notices(plan: BlockPlan, scanned: pa.Table) -> list[Notice]:
     """Name what was inverted, now that the scan tells which measures are below zero."""
-    left = inverted_of(steps)
+    block, left = plan.block, inverted_of(plan.steps)
     found = []
     if left.always:
         names = _listed(block, left.always)
