@@ -45,13 +45,13 @@ def check_target(
     for source in sources:
         if mode and source.exists() and source.samefile(target):
             raise OperationalError(
-                f"{target} is what this command reads", hint="choose another name"
+                f"{target} is an input of this command", hint="choose another name"
             )
     if stat.S_ISREG(mode):
         if not force:
             raise _exists(target)
     elif mode and not device:
-        raise OperationalError(f"{target} is no file", hint="name a file")
+        raise OperationalError(f"{target} is not a regular file", hint="name a file")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def test_a_target_is_checked_before_any_work(tmp_path):
         (there, "exists already"),
         (tmp_path, "is a folder"),
         (tmp_path / "no" / "new", "there is no folder"),
-        (Path("/dev/null"), "is no file"),
+        (Path("/dev/null"), "is not a regular file"),
         (tmp_path / "nul\0", "not a path"),
     ):
         with pytest.raises(OperationalError, match=said):
