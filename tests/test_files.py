@@ -28,7 +28,7 @@ def test_a_target_is_checked_before_any_work(tmp_path):
         with pytest.raises(OperationalError, match=said):
             check_target(target, force=False)
     check_target(Path("/dev/null"), force=False, device=True)
-    with pytest.raises(OperationalError, match="reads"):
+    with pytest.raises(OperationalError, match="is an input of this command"):
         check_target(there, force=True, sources=(tmp_path / "." / "there",))
 
 
