@@ -10,6 +10,7 @@ import pytest
 from privsql.errors import TooLargeError
 from privsql.session.session import Session
 from privsql.sql.plan import states
+from tests.sql import clinic
 from tests.sql.grid import publish
 
 
@@ -67,3 +68,31 @@ def test_groups_that_would_not_fit_are_refused_and_coarser_ones_answered(
         assert fine.table.num_rows == 60
     finally:
         session.close()
+
+
+@pytest.mark.parametrize("form", [None, "states"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "seen < TIMESTAMP '2024-03-01'",
+        "seen >= TIMESTAMP '2024-03-01 12:00:00' AND seen <= TIMESTAMP '2024-06-30 23:59:59'",
+        "NOT seen BETWEEN TIMESTAMP '2024-02-01' AND TIMESTAMP '2024-09-01'",
+        "seen > '2024-05-05' AND disease = 'flu'",
+        "(seen < TIMESTAMP '2024-02-01' OR seen > TIMESTAMP '2024-11-01') AND age > 40",
+    ],
+)
+def test_conditions_on_a_domain_too_large_to_list_select_what_they_say(tmp_path, condition, form):
+    session = Session(clinic.publish(tmp_path, 1.0))
+    session.form = form
+    found = session.run(f"SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE {condition}) FROM patients")
+    one = session.run(f"SELECT job, COUNT(*) AS n FROM patients WHERE {condition} GROUP BY job")
+    session.close()
+    with clinic.raw() as con:
+        text = f"SELECT COUNT(*), COUNT(*) FILTER (WHERE {condition}) FROM patients"
+        (expected,) = con.execute(text).fetchall()
+        groups = con.execute(
+            f"SELECT job, COUNT(*) FROM patients WHERE {condition} GROUP BY job"
+        ).fetchall()
+    assert tuple(found.table.to_pylist()[0].values()) == pytest.approx(expected)
+    assert 0 < expected[1] < expected[0]
+    assert {row["job"]: row["n"] for row in one.table.to_pylist()} == pytest.approx(dict(groups))

@@ -2,7 +2,7 @@
 
     python -m tests.wire.derive_shapes host=/var/run/postgresql user=postgres > shapes.json
 
-The argument is what psql takes to connect; the result is ``privsql/fronts/pgwire/catalog/shapes.json``.
+The argument is what psql takes to connect; the result is ``shapes.json`` of ``pgwire/catalog``.
 It holds names and types of the columns of every catalog relation, and the rows that no release
 changes: types, access methods, languages, collations, ranges, some settings and some functions.
 Nothing of it depends on the machine: settings are chosen by name, and values with paths in
