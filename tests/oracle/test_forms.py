@@ -122,6 +122,8 @@ ASKED = (
     " COUNT(*) FILTER (WHERE smoker) * 1.0 / COUNT(*) AS r FROM visits",
     "SELECT SUM(2) AS two, SUM(CASE WHEN work = 'ams' AND sex = 'F' THEN 2 ELSE 3 END) AS c"
     " FROM visits WHERE smoker",
+    "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE d.country = 'NL') AS c"
+    " FROM visits AS t JOIN cities AS d ON t.home = d.city WHERE d.country IS NOT NULL",
 )
 
 

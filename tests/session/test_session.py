@@ -319,3 +319,9 @@ def test_a_word_that_is_not_in_the_domain_is_told(session: Session) -> None:
     for condition in ("disease = 'flu'", "job = 'Eng'", "disease <> 'Flu'"):
         outcome = session.run(f"SELECT COUNT(*) AS n FROM patients WHERE {condition}")
         assert not outcome.notices
+
+
+def test_the_mirror_of_a_release_has_its_columns_and_none_of_its_rows(session: Session) -> None:
+    found = session._mirror.run("SELECT * FROM patients")
+    assert found.column_names[:2] == ["job", "gender"]
+    assert found.num_rows == 0

@@ -326,3 +326,25 @@ def test_what_is_called_reliable_holds_the_truth(
                     assert wrong <= 0.05 * asked + 3.3 * math.sqrt(0.05 * 0.95 * asked)
     assert many > 2000
     assert held / many >= 0.95 - 3.3 * math.sqrt(0.05 * 0.95 / many)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 100.0 / {count} AS q FROM patients WHERE job = 'eng' AND cost = 42",
+        "SELECT 100.0 / n AS q FROM (SELECT {count} AS n FROM patients"
+        " WHERE job = 'eng' AND cost = 42) AS t",
+    ],
+)
+def test_few_effective_rows_are_no_denominator_though_their_interval_is_away_from_zero(
+    session: Session, text: str
+) -> None:
+    """A score interval holds its level at any number of rows; a quotient does not."""
+    count = "COUNT(*) FILTER (WHERE disease <> 'hiv')"
+    found = session.run(f"SELECT {count} FROM patients WHERE job = 'eng' AND cost = 42")
+    value, bars = only(found)
+    assert bars["reliable"]
+    assert 0 < bars["low"] < value < 20
+    outcome = session.run(text.format(count=count))
+    assert only(outcome) == (None, NOTHING)
+    assert "ratio" in codes(outcome)
