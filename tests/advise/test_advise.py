@@ -16,11 +16,11 @@ from privsql.advise.formulas import (
     retention_for_groups,
     retention_for_s,
     rounded_down,
-    small_sum_privacy,
     smallest_group,
     split_epsilon,
 )
 from privsql.advise.job import advise
+from privsql.audit.criteria.small_sums import small_sum_privacy
 from privsql.audit.criteria.trials import group_cap
 from privsql.channels import Replace, Uniform
 from privsql.channels.channel import amplification

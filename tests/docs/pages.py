@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -122,7 +123,9 @@ def sql(step: Step, release: Path) -> str:
     import privsql
 
     said = []
-    with privsql.connect(str(release)) as connection:
+    # As wide as where no terminal is: pytest's workers say that they have 80 columns.
+    width = patch.dict(os.environ, {"COLUMNS": "120"})
+    with width, privsql.connect(str(release)) as connection:
         for statement in connection._session.statements(step.code):
             try:
                 answer = connection.sql(statement)
