@@ -14,10 +14,10 @@ return ``Bounds``.  An end that cannot be given is NaN, never a guess.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 from udfs.errors import KernelError
 from udfs.kron import Array, Kron, numbers
@@ -74,7 +74,7 @@ def critical(level: float, cells: int = 1) -> float:
         raise KernelError("there must be at least one cell")
     # 1 - level^(1/cells) by expm1/log, so that a million cells lose no digits.
     tail = -np.expm1(np.log(wanted) / many)
-    return float(-ndtri(tail / 2))
+    return -NormalDist().inv_cdf(float(tail) / 2)
 
 
 def score_interval(hits: ArrayLike, rows: ArrayLike, kron: Kron, z: Critical) -> Bounds:

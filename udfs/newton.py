@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.lapack import dposv, dpotrf, dpotrs
 
 from udfs.iterate import PIN, TINY, System
 from udfs.kron import Array
@@ -67,6 +66,8 @@ def solve_one(
     ``y`` (S,) observed shares; ``x`` (S,) the inversion with its negatives, of total
     ``-spill``, cut off, and scaled to sum to one.
     """
+    from scipy.linalg.lapack import dpotrf, dpotrs  # quick to name, slow to import
+
     size = system.size
     made = 0
     if size <= QUICK_STATES:
@@ -149,6 +150,8 @@ def _inside(
 
 def _ridged(hessian: Array, bound: Array) -> Array:
     """Factor of ``H + diag(bound)`` with the smallest ridge that makes it one."""
+    from scipy.linalg.lapack import dpotrf  # quick to name, slow to import
+
     diagonal = hessian.diagonal() + bound
     ridge = 1e-14
     while True:
@@ -170,6 +173,8 @@ def quick_one(
     or meet a singular matrix.  Where the likelihood is close to a parabola, which is where
     counts are large, it is done in three; otherwise the certificate says no.
     """
+    from scipy.linalg.lapack import dposv  # quick to name, slow to import
+
     matrix, transposed, size = system.matrix, system.transposed, system.size
     zeros, ones, tiny = system.zeros, system.ones, system.tiny
     step = 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +23,8 @@ from numpy.typing import NDArray
 from privsql.answer.outcome import Personal
 from privsql.engines import Embedded
 from privsql.errors import Notice
-from privsql.policy.history import History
 from privsql.policy.journal import Journal
 from privsql.policy.personal import Verdict, floats, judge, notices
-from privsql.policy.vectors import Space, cells_of
 from privsql.release.manifest import Policy
 from privsql.sql.plan.planner import Behind, BlockPlan, Printed
 from privsql.sql.reconstruct.columns import (
@@ -40,6 +39,10 @@ from privsql.sql.reconstruct.columns import (
     REFUSED,
     SECRET,
 )
+
+if TYPE_CHECKING:  # sparse matrices, which only a server's accounts need
+    from privsql.policy.history import History
+    from privsql.policy.vectors import Space
 
 TUPLES = "SELECT privsql_rows AS rows, privsql_group AS groups FROM privsql.tuples ORDER BY rowid"
 
@@ -209,6 +212,8 @@ class Gate:
         tables = {f"{plan.prefix}_atoms": atoms, f"{plan.prefix}_cells": numbered}
         vectors = self._evaluate(behind.matched, tables)
         space = self._coordinates()
+        from privsql.policy.vectors import cells_of
+
         cells, owners = cells_of(vectors, behind.vectors, verdict.refused, order, space)
         admission = served.history.check(served.user, self._release, space.atoms, cells)
         close = {i: np.zeros(order.size, dtype=np.bool_) for i in behind.bases}
@@ -218,6 +223,8 @@ class Gate:
 
     def _coordinates(self) -> Space:
         """Made when first needed: it takes a scan where there are public measures."""
+        from privsql.policy.vectors import Space
+
         if self._space is None:
             found = self._engine.scan(TUPLES)
             rows = found.column("rows").to_numpy().astype(np.int64)

@@ -52,7 +52,7 @@ MECHANISMS = {
 }
 
 
-@pytest.fixture(scope="module", params=MECHANISMS)
+@pytest.fixture(scope="module", params=sized(("uniform", "swap", "decoy"), (*MECHANISMS,)))
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder, rng, rows = tmp_path_factory.mktemp(request.param), np.random.default_rng(6), 900
     table = pa.table(

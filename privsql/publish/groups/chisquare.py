@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import chdtri
 
 from privsql.errors import DataError, TooLargeError
 
@@ -193,6 +192,8 @@ def _blocks(rows: NDArray[np.intp], width: int) -> Iterator[NDArray[np.intp]]:
 
 def _critical(significance: float, tests: int, df: Freedom, bins: int) -> Array:
     """Largest statistic that is still no difference, by the number of bins used."""
+    from scipy.special import chdtri
+
     if not 0 < significance < 1:
         raise DataError("significance must lie between 0 and 1")
     if tests < 1:

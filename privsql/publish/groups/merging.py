@@ -17,8 +17,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from privsql.errors import DataError, TooLargeError, how_many
 from privsql.publish.groups.chisquare import SIGNIFICANCE, Array, Freedom, Links, as_table, links_of
@@ -186,6 +184,9 @@ def _chained(
 
 def components(links: Links) -> Labels:
     """Connected components, numbered in the order of their first members."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
     found = connected_components(csr_matrix(links, dtype=np.int8), directed=False)[1]
     _, first, inverse = np.unique(found, return_index=True, return_inverse=True)
     order = np.empty(len(first), dtype=np.int64)
