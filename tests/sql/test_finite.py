@@ -9,8 +9,6 @@ import pytest
 from privsql.answer.outcome import Outcome
 from privsql.errors import DataError
 from privsql.session.session import Session
-from privsql.sql.outer.parts import Compiled
-from privsql.sql.outer.result import Showing
 from tests.oracle.releases import releases
 from tests.sql.clinic import publish
 
@@ -110,17 +108,3 @@ def test_a_likeliest_sum_over_no_rows_is_null_and_one_over_some_is_not(session):
     ]
     assert values[0] is None
     assert values[1] > 0
-
-
-def test_every_kind_of_query_must_say_how_it_is_rewritten(session):
-    class Half(Showing):
-        pass
-
-    with pytest.raises(TypeError, match="_query"):
-        Half(session.catalog, "")  # type: ignore[abstract]
-
-    class Whole(Showing):
-        def _query(self, node: object) -> Compiled:
-            raise AssertionError(node)
-
-    assert Whole(session.catalog, "").parts == []

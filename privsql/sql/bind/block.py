@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlglot import exp
 
@@ -44,14 +45,55 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Aggregate:
-    """One aggregate of the SELECT: exact as it stands, or a formula over bases."""
+class Exact:
+    """An aggregate of public rows, exact as it stands."""
 
     call: Call
-    kind: str  # exact | linear | quantile | mode | domain
     bases: tuple[int, ...] = ()
-    ordered: exp.Expr | None = None  # the sensitive value of a quantile or mode
-    fraction: exp.Expr | None = None
+    kind: Literal["exact"] = "exact"
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A formula over bases: a count, a sum, an average, a spread."""
+
+    call: Call
+    bases: tuple[int, ...]
+    kind: Literal["linear"] = "linear"
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile of a sensitive value, from the distribution of its one base."""
+
+    call: Call
+    bases: tuple[int]
+    ordered: exp.Expr  # the value
+    fraction: exp.Expr
+    kind: Literal["quantile"] = "quantile"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The most frequent of a sensitive value."""
+
+    call: Call
+    bases: tuple[int]
+    ordered: exp.Expr
+    kind: Literal["mode"] = "mode"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The least or largest value of a sensitive column: of its public domain."""
+
+    call: Call
+    ordered: exp.Expr
+    bases: tuple[int, ...] = ()
+    kind: Literal["domain"] = "domain"
+
+
+Aggregate = Exact | Linear | Quantile | Mode | Domain
 
 
 @dataclass(frozen=True)
@@ -232,12 +274,12 @@ class Builder:
         place = place_of(call.node, self._text)
         involved = below | self.sensitive(call.node)
         if not involved and not self._catalog.weighted:
-            return Aggregate(call, "exact")
+            return Exact(call)
         alone = not below and not keys and not guards and call.filter is None
         if call.name in ("min", "max") and alone and len(call.arguments) == 1:
             (argument,) = call.arguments
             if len(self.sensitive(argument)) == 1 and not self._has_public(argument):
-                return Aggregate(call, "domain", ordered=argument)
+                return Domain(call, argument)
         try:
             if call.name in (*aggregates.ORDERED, "mode"):
                 return self._distribution(call, where, known)
@@ -246,7 +288,7 @@ class Builder:
             raise Unsupported(
                 problem.reason, hint=problem.hint, place=problem.place or place
             ) from None
-        return Aggregate(call, "linear", tuple(self._base(base, known) for base in found))
+        return Linear(call, tuple(self._base(base, known) for base in found))
 
     def _base(self, base: Base, known: dict[tuple[object, ...], int]) -> int:
         key = tuple(sorted(piece.key for piece in base))
@@ -271,7 +313,8 @@ class Builder:
             rows = within(rows, self._separator.condition(call.filter))
         counted = within(self._separator.value(value), rows)
         base = self._base(counting(counted), known)
-        kind = "mode" if call.name == "mode" else "quantile"
+        if call.name == "mode":
+            return Mode(call, (base,), value)
         fraction: exp.Expr = exp.Literal.number("0.5")
         if call.name in ("quantile_cont", "quantile_disc"):
             fraction = call.arguments[1]
@@ -279,4 +322,4 @@ class Builder:
                 raise Unsupported("a quantile whose fraction is not a constant")
             if isinstance(bare(fraction), exp.Array | exp.Tuple):
                 raise Unsupported("several quantiles in one call", hint="ask for each on its own")
-        return Aggregate(call, kind, (base,), value, fraction)
+        return Quantile(call, (base,), value, fraction)

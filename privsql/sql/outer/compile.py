@@ -13,14 +13,17 @@ arithmetic further out is propagated with all covariances.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
 from sqlglot import exp
 
+from privsql.errors import Notice
 from privsql.sql.bind.block import Builder, Leaf
+from privsql.sql.bind.comparisons import Constants
 from privsql.sql.bind.unknown_values import about_conditions
-from privsql.sql.catalog import UnknownName
+from privsql.sql.catalog import Catalog, UnknownName
 from privsql.sql.nodes import (
     Unsupported,
     bare,
@@ -44,7 +47,7 @@ from privsql.sql.outer.parts import (
     our_function,
 )
 from privsql.sql.outer.ratios import divisor, divisors, guard, quotients
-from privsql.sql.outer.result import TWO_QUERIES
+from privsql.sql.outer.result import TWO_QUERIES, Showing
 from privsql.sql.outer.select import Outer
 from privsql.sql.outer.totals import NoTotal
 from privsql.sql.parse.guard import check_question
@@ -60,24 +63,49 @@ from privsql.sql.reconstruct.columns import (
 )
 
 
-class Compiler(Outer):
+class Compiler:
     """Rewrites one query."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        text: str,
+        binds: Callable[[exp.Expr], bool] | None = None,
+        constants: Constants | None = None,
+    ) -> None:
+        self._showing = Showing(catalog, text, self._query, binds, constants)
+        self._outer = Outer(self._showing)
+        self._outermost: exp.Expr | None = None
+        self._windows = False  # whether the statement has any
+        self.counts: list[int] = []  # columns that are counts themselves
+
+    @property
+    def parts(self) -> list[Part]:
+        """The blocks of the query."""
+        return self._showing.parts
+
+    @property
+    def notices(self) -> list[Notice]:
+        """What has to be said about the answer."""
+        return self._showing.notices
 
     # -- entry ------------------------------------------------------------------------
 
     def compile(self, tree: exp.Expr) -> Compiled:
         """Rewrite the query and show the error bars of its estimates as last columns."""
-        check_question(tree, self._text)
+        check_question(tree, self._showing.text)
         # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
         self._outermost = tree
         self._windows = tree.find(exp.Window) is not None
         made = self._query(tree)
-        leaves = [part.leaf for part in self.parts]
-        self.notices[:0] = about_conditions(leaves, self._catalog, self._read)
+        leaves = [part.leaf for part in self._showing.parts]
+        self._showing.notices[:0] = about_conditions(
+            leaves, self._showing.catalog, self._showing.read
+        )
         self.counts = [i for i, out in enumerate(made.outs) if self._is_count(out)]
-        for part in self.parts:
+        for part in self._showing.parts:
             self._note_domain(part)
-        return self._with_bars(made)
+        return self._showing.with_bars(made)
 
     def _is_count(self, out: Out) -> bool:
         """Whether a column is a count itself, which cannot be below zero."""
@@ -85,14 +113,14 @@ class Compiler(Outer):
         at = AGGREGATE.number(node.name) if isinstance(node, exp.Column) else None
         if at is None:
             return False
-        call = self.parts[out.block].leaf.block.aggregates[at].call
+        call = self._showing.parts[out.block].leaf.block.aggregates[at].call
         return call.name in ("count", "count_if")
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
         listed = any(key.sensitive for key in block.keys) and not block.aggregates
         if listed or any(a.kind == "domain" for a in block.aggregates):
-            self._notice(
+            self._showing.notice(
                 "domain", "values of sensitive columns are those of the public domain, not of rows"
             )
 
@@ -118,25 +146,25 @@ class Compiler(Outer):
             raise Unsupported(
                 "a recursive CTE",
                 hint="write the query without RECURSIVE",
-                place=place_of(with_, self._text),
+                place=place_of(with_, self._showing.text),
             )
-        self._ctes.append({})
+        self._showing.ctes.append({})
         kept = []
         for cte in with_.expressions:
-            if self._catalog.is_published(cte.alias):
+            if self._showing.catalog.is_published(cte.alias):
                 raise Unsupported(
                     "a CTE with the name of the published table",
                     hint="give it another name",
-                    place=place_of(cte.args["alias"], self._text),
+                    place=place_of(cte.args["alias"], self._showing.text),
                 )
             query = _with_names(cte)
-            self._ctes[-1][cte.alias.casefold()] = query
-            if self._sources.kind(query) == "rows":
+            self._showing.ctes[-1][cte.alias.casefold()] = query
+            if self._showing.sources.kind(query) == "rows":
                 continue
             cte.set("this", query)
             made = self._query(cte.this)
-            made = self._renamed(made, cte)
-            self._compiled[id(cte.this)] = made
+            made = self._showing.renamed(made, cte)
+            self._showing.compiled[id(cte.this)] = made
             copied = cte.copy()
             copied.set("this", made.tree)
             copied.set("alias", exp.TableAlias(this=cte.args["alias"].this.copy()))
@@ -147,7 +175,7 @@ class Compiler(Outer):
             self._outermost = plain
         # The copies of the body must find the CTEs that were compiled.
         made = self._body(plain)
-        self._ctes.pop()
+        self._showing.ctes.pop()
         if kept:
             made.tree.set("with_", exp.With(expressions=kept))
         return made
@@ -158,7 +186,7 @@ class Compiler(Outer):
         except (Unsupported, UnknownName) as problem:
             # Whoever refused may not have known where it stood: here is where it was asked.
             if problem.place is None:
-                problem.place = place_of(node, self._text)
+                problem.place = place_of(node, self._showing.text)
             if problem.hint is None:
                 problem.hint = "docs/sql.md lists what is answered and what can be asked instead"
             raise
@@ -173,10 +201,12 @@ class Compiler(Outer):
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node)
         if isinstance(node, exp.Select):
-            kinds = [self._sources.kind(source) for source in self._sources.sources(node)]
+            kinds = [
+                self._showing.sources.kind(source) for source in self._showing.sources.sources(node)
+            ]
             if "rows" in kinds:
                 return self._leaf(node)
-            return self._outer(node)
+            return self._outer.outer(node)
         raise Unsupported(f"{node.key.upper()} as a query")
 
     def _set_operation(self, node: exp.SetOperation) -> Compiled:
@@ -194,14 +224,14 @@ class Compiler(Outer):
         ]
         hidden: list[str] = []
         if all_rows and any(estimates):
-            left, right = (self._shown(side, estimates) for side in (left, right))
+            left, right = (self._showing.shown(side, estimates) for side in (left, right))
             outs = [
                 replace(out, bars=one.bars, why=one.why or two.why, ratio=one.ratio or two.ratio)
                 for out, one, two in zip(outs, left.outs, right.outs, strict=True)
             ]
             hidden = left.hidden
         else:
-            left, right = (self._bare(side) for side in (left, right))
+            left, right = (self._showing.bare(side) for side in (left, right))
         made.set("this", left.tree)
         made.set("expression", right.tree)
         return Compiled(made, outs, hidden)
@@ -209,11 +239,13 @@ class Compiler(Outer):
     # -- leaves -----------------------------------------------------------------------
 
     def _leaf(self, select: exp.Select) -> Compiled:
-        rows = self._sources.rows(select)
-        leaf = Builder(self._catalog, rows, self._text, self._is_public_query).build(select)
-        number = len(self.parts)
+        rows = self._showing.sources.rows(select)
+        leaf = Builder(
+            self._showing.catalog, rows, self._showing.text, self._showing.is_public_query
+        ).build(select)
+        number = len(self._showing.parts)
         part = self._part(leaf)
-        self.parts.append(part)
+        self._showing.parts.append(part)
         tree = leaf.select.copy()
         with_names(tree)
         uncertain = [AGGREGATE(i) for i in part.estimates()]
@@ -229,24 +261,24 @@ class Compiler(Outer):
             projections.append(named(inner, name))  # the same node: it is guarded below
             used = _aggregates_in(inner, uncertain)
             part.pairs |= set(product(used, used))
-            deep = self._has_estimate_below(inner)
+            deep = self._showing.has_estimate_below(inner)
             definition, why = None, TWO_QUERIES if deep else ""
             if used and not deep:
                 try:
-                    definition = self._with_totals(inner, part, filtered, lambda node: node)
+                    definition = self._outer.with_totals(inner, part, filtered, lambda node: node)
                 except NoTotal as problem:
                     why = str(problem)
             if isinstance(definition, exp.Column) and self._is_mode(part, definition):
                 why = "the most frequent value is a choice, not a sum"
             ratio = bool(divisors(inner, uncertain)) or any(
-                self._has_estimate_below(divisor(quotient)) for quotient in quotients(inner)
+                self._showing.has_estimate_below(divisor(quotient)) for quotient in quotients(inner)
             )
-            outs.append(self._made(name, bool(used) or deep, definition, number, why, ratio))
+            outs.append(self._outer.made(name, bool(used) or deep, definition, number, why, ratio))
         for clause in ("expressions", "where", "qualify", "order"):
             self._guard(tree.args.get(clause), part, filtered)
         self._note_picking(tree, select, outs, uncertain)
-        self._note_selected(tree.args.get("where"), uncertain)
-        self._note_selected(tree.args.get("qualify"), uncertain)
+        self._showing.note_selected(tree.args.get("where"), uncertain)
+        self._showing.note_selected(tree.args.get("qualify"), uncertain)
         self._note_sampled(part)
         tree.set("expressions", projections)
         hidden: list[str] = []
@@ -264,7 +296,7 @@ class Compiler(Outer):
                 hidden += self._export_classes(tree, number, part)
             hidden.append(self._export(tree, number, CRITICAL))
             hidden.append(self._export(tree, number, CERTAIN))
-            hidden += self._export_totals(tree, number, part)
+            hidden += self._outer.export_totals(tree, number, part)
             # Exact columns of a definition are constants in it, but it needs their values.
             for name in dict.fromkeys(
                 c.name
@@ -291,10 +323,10 @@ class Compiler(Outer):
     def _part(self, leaf: Leaf) -> Part:
         """A block with what its columns' mechanisms mean for its errors."""
         block = leaf.block
-        columns = [self._catalog.sensitive[name] for name in block.sensitive]
+        columns = [self._showing.catalog.sensitive[name] for name in block.sensitive]
         entangled = any(each.mechanism in ("identity", "swap", "decoy") for each in columns)
         steady: frozenset[int] = frozenset()
-        if self._catalog.weighted:
+        if self._showing.catalog.weighted:
             unmoved = all(getattr(each.channel, "retention", 0.0) == 1.0 for each in columns)
             public = not any(key.sensitive for key in block.keys)
             steady = frozenset(
@@ -335,11 +367,11 @@ class Compiler(Outer):
             if not used:
                 return None
             try:
-                definition = self._with_totals(below, part, filtered, lambda node: node)
+                definition = self._outer.with_totals(below, part, filtered, lambda node: node)
             except NoTotal:
                 return None
             part.pairs |= {(i, j) for i in used for j in used}
-            made = self._columns_of_totals(part)
+            made = self._outer.columns_of_totals(part)
             found = part.doubt(definition, made)
             return None if found is None else realised(found, made)
 
@@ -353,8 +385,8 @@ class Compiler(Outer):
         return at is not None and part.leaf.block.aggregates[at].kind == "mode"
 
     def _note_sampled(self, part: Part) -> None:
-        if self._catalog.weighted and not part.leaf.block.aggregates:
-            self._notice("sampled", "the rows are a sample: rare values may be missing")
+        if self._showing.catalog.weighted and not part.leaf.block.aggregates:
+            self._showing.notice("sampled", "the rows are a sample: rare values may be missing")
 
     def _note_picking(
         self, tree: exp.Select, select: exp.Select, outs: list[Out], uncertain: list[str]
@@ -370,7 +402,7 @@ class Compiler(Outer):
             else:
                 hit = any(depends(node, name) for name in uncertain)
             if hit:
-                self._notice(
+                self._showing.notice(
                     "picked",
                     "rows selected by the size of an estimate are partly extreme by chance, so"
                     " their intervals cover the true value less often than stated; SET"
@@ -388,7 +420,7 @@ class Compiler(Outer):
         for node in clause if isinstance(clause, list) else [clause]:
             if not isinstance(node, exp.Expr):
                 continue
-            self._subqueries(node)
+            self._showing.subqueries(node)
             for each in list(node.find_all(exp.Anonymous)):
                 field_ = our_function(each)
                 if field_ is None:

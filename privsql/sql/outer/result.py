@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -38,108 +37,106 @@ def held_bars(out: Out, alias: str | None = None) -> Bars:
     return Bars(stderr, low, high, good)
 
 
-class Showing(ABC):
+class Showing:
     """What every kind of query needs: notices, sub-queries, and columns for error bars."""
-
-    @abstractmethod
-    def _query(self, node: exp.Expr) -> Compiled:
-        """Rewrite any query."""
 
     def __init__(
         self,
         catalog: Catalog,
         text: str,
+        query: Callable[[exp.Expr], Compiled],
         binds: Callable[[exp.Expr], bool] | None = None,
         constants: Constants | None = None,
     ) -> None:
+        self.query = query  # rewrites any query
         self._binds = binds
-        self._read = constants
-        self._catalog = catalog
-        self._text = text
-        self._ctes: list[dict[str, exp.Expr]] = []
-        self._compiled: dict[int, Compiled] = {}
-        self._sources = Sources(catalog, self._lookup)
+        self.read = constants
+        self.catalog = catalog
+        self.text = text
+        self.ctes: list[dict[str, exp.Expr]] = []
+        self.compiled: dict[int, Compiled] = {}
+        self.sources = Sources(catalog, self.lookup)
         self.parts: list[Part] = []
         self.notices: list[Notice] = []
-        self._outermost: exp.Expr | None = None
-        self._windows = False  # whether the statement has any
-        self._constants: dict[str, exp.Expr] = {}
-        self._where: exp.Expr | None = None  # of the outer SELECT at hand
-        self.counts: list[int] = []  # columns that are counts themselves
 
-    def _notice(self, code: str, text: str) -> None:
+    def notice(self, code: str, text: str) -> None:
+        """Say something once."""
         notice = Notice(code, text)
         if notice not in self.notices:
             self.notices.append(notice)
 
-    def _lookup(self, name: str) -> exp.Expr | None:
-        for scope in reversed(self._ctes):
+    def lookup(self, name: str) -> exp.Expr | None:
+        """The query of a CTE that is in sight."""
+        for scope in reversed(self.ctes):
             if name.casefold() in scope:
                 return scope[name.casefold()]
         return None
 
-    def _is_public_query(self, query: exp.Expr) -> bool:
+    def is_public_query(self, query: exp.Expr) -> bool:
         """Whether a query reads public tables only, and stands on its own.
 
         It would run beside the published rows.  DuckDB itself says that it refers to nothing
         around it: it must bind where there is no published table at all.
         """
-        if self._sources.kind(query) != "public":
+        if self.sources.kind(query) != "public":
             return False
         for each in query.find_all(exp.Table):
-            known = self._catalog.public_table(each.name) is not None and not each.db
-            if not known or self._lookup(each.name) is not None:
+            known = self.catalog.public_table(each.name) is not None and not each.db
+            if not known or self.lookup(each.name) is not None:
                 return False
         return self._binds is None or self._binds(query)
 
-    def _note_selected(self, where: object, uncertain: list[str]) -> None:
+    def note_selected(self, where: object, uncertain: list[str]) -> None:
         """Rows that were kept by comparing estimates are not all the rows that should be."""
         if not isinstance(where, exp.Expr):
             return
-        if any(depends(where, name) for name in uncertain) or self._has_estimate_below(where):
-            self._say_selected()
+        if any(depends(where, name) for name in uncertain) or self.has_estimate_below(where):
+            self.say_selected()
 
-    def _say_selected(self) -> None:
-        self._notice(
+    def say_selected(self) -> None:
+        """Say that rows were selected by estimates."""
+        self.notice(
             "selected",
             "rows were kept or dropped by comparing estimates, which may be wrong for each row",
         )
 
-    def _lost(self, what: str, why: str) -> None:
-        self._notice("no-error", f"{what} has no error bar: {why}")
+    def lost(self, what: str, why: str) -> None:
+        """Say that something has no error bar."""
+        self.notice("no-error", f"{what} has no error bar: {why}")
 
-    def _has_estimate_below(self, node: exp.Expr) -> bool:
+    def has_estimate_below(self, node: exp.Expr) -> bool:
+        """Whether a sub-query in an expression has estimates."""
         return any(
             any(out.estimate for out in made.outs)
             for query in outermost(node, lambda n: isinstance(n, exp.Query))
-            if (made := self._compiled.get(id(query))) is not None
+            if (made := self.compiled.get(id(query))) is not None
         )
 
-    def _subqueries(self, node: exp.Expr) -> None:
+    def subqueries(self, node: exp.Expr) -> None:
         """Compile scalar sub-queries where they stand."""
         for query in list(outermost(node, lambda n: isinstance(n, exp.Query))):
-            if self._is_public_query(query):
+            if self.is_public_query(query):
                 continue  # it stays as it is, with any star in it
-            found = self._query(query)
-            made = self._bare(found, self._doubt_of(found) if divides_by(query) else None)
+            found = self.query(query)
+            made = self.bare(found, self.doubt_of(found) if divides_by(query) else None)
             if query.parent is None:
                 continue
             query.replace(made.tree)
-            self._compiled[id(made.tree)] = made
+            self.compiled[id(made.tree)] = made
 
-    def _doubt_of(self, made: Compiled) -> exp.Expr | None:
+    def doubt_of(self, made: Compiled) -> exp.Expr | None:
         """Where the one value of a sub-query cannot be distinguished from zero."""
         if len(made.outs) != 1 or not made.outs[0].estimate:
             return None
         out = made.outs[0]
         if out.definition is not None:
             doubt = self.parts[out.block].doubt(out.definition)
-            return None if doubt is None else self._exported(doubt, out.block)
+            return None if doubt is None else self.exported(doubt, out.block)
         if out.bars:
             return error_bars.doubt_by(held_bars(out))
         return None
 
-    def _exported(self, node: exp.Expr, block: int) -> exp.Expr:
+    def exported(self, node: exp.Expr, block: int) -> exp.Expr:
         """Columns of a block as the hidden columns under which they are exported."""
         holder = exp.Paren(this=node.copy())
         for each in list(columns_of(holder)):
@@ -147,18 +144,20 @@ class Showing(ABC):
         inner: exp.Expr = holder.this
         return inner
 
-    def _bars(self, out: Out) -> Bars:
+    def bars(self, out: Out) -> Bars:
+        """The error bars of a column."""
         if out.definition is None:
             return error_bars.none()
         return self.parts[out.block].bars(out.definition)
 
-    def _with_bars(self, made: Compiled) -> Compiled:
+    def with_bars(self, made: Compiled) -> Compiled:
         """The query with four columns for each estimate, and nothing else hidden."""
         if not any(out.estimate for out in made.outs):
-            return self._bare(made)
-        return self._shown(made, [out.estimate for out in made.outs])
+            return self.bare(made)
+        return self.shown(made, [out.estimate for out in made.outs])
 
-    def _shown(self, made: Compiled, wanted: list[bool]) -> Compiled:
+    def shown(self, made: Compiled, wanted: list[bool]) -> Compiled:
+        """The query with the error bars of some columns as further ones."""
         select = exp.Select()
         source = made.tree if isinstance(made.tree, exp.Subquery) else None
         tree = source.this if source is not None else made.tree
@@ -179,18 +178,18 @@ class Showing(ABC):
                 exact = error_bars.exact(column(SHOWN(i), "answer"))
                 fields = {f: exact.field(f) for f in FIELDS}
             else:
-                bars = self._bars(out)
+                bars = self.bars(out)
                 whys[i] = out.why or bars.why
                 if whys[i]:
-                    self._lost(f"{out.name!r}", whys[i])
-                fields = {f: self._exported(bars.field(f), out.block) for f in FIELDS}
+                    self.lost(f"{out.name!r}", whys[i])
+                fields = {f: self.exported(bars.field(f), out.block) for f in FIELDS}
                 if bars.shared:
                     names_of_shared = {
                         hidden_name(out.block, name): column(f"privsql_let{i}_{name}")
                         for name, _ in bars.shared
                     }
                     shared += [
-                        named(self._exported(node, out.block), f"privsql_let{i}_{name}")
+                        named(self.exported(node, out.block), f"privsql_let{i}_{name}")
                         for name, node in bars.shared
                     ]
                     fields = {f: error_bars.realised(n, names_of_shared) for f, n in fields.items()}
@@ -220,7 +219,7 @@ class Showing(ABC):
         ]
         return Compiled(select, outs, hidden)
 
-    def _bare(self, made: Compiled, doubt: exp.Expr | None = None) -> Compiled:
+    def bare(self, made: Compiled, doubt: exp.Expr | None = None) -> Compiled:
         """The query with nothing but its own columns; the first is NULL where there is a doubt."""
         if not made.hidden:
             return made
@@ -242,7 +241,7 @@ class Showing(ABC):
             result.set("this", select)
         return Compiled(result, made.outs, [])
 
-    def _renamed(self, made: Compiled, node: exp.Expr) -> Compiled:
+    def renamed(self, made: Compiled, node: exp.Expr) -> Compiled:
         """Apply the column names of ``AS t(a, b)``."""
         alias = node.args.get("alias")
         names = [c.name for c in alias.columns] if alias is not None and alias.columns else []

@@ -51,24 +51,29 @@ from privsql.sql.reconstruct.columns import (
 NOT_ADDED = "only sums and averages over public groups keep the errors of an answer's rows"
 
 
-class Outer(Showing):
+class Outer:
     """Rewrites a SELECT whose sources are answers and public tables."""
 
-    def _outer(self, select: exp.Select) -> Compiled:
+    def __init__(self, showing: Showing) -> None:
+        self._showing = showing
+        self._constants: dict[str, exp.Expr] = {}
+        self._where: exp.Expr | None = None  # of the SELECT at hand
+
+    def outer(self, select: exp.Select) -> Compiled:
         """A SELECT over answers and public tables."""
         tree = select.copy()
         with_names(tree)
         items: list[tuple[str, Compiled | None]] = []
         # The copy's sources must keep the identity by which CTEs are found.
-        originals = self._sources.sources(select)
-        copies = self._sources.sources(tree)
+        originals = self._showing.sources.sources(select)
+        copies = self._showing.sources.sources(tree)
         for original, source in zip(originals, copies, strict=True):
             items.append(self._item(original, source))
         for clause in ("expressions", "where", "group", "having", "qualify", "order"):
             part = tree.args.get(clause)
             for node in part if isinstance(part, list) else [part]:
                 if isinstance(node, exp.Expr):
-                    self._subqueries(node)
+                    self._showing.subqueries(node)
         hidden = [name for _, made in items if made is not None for name in made.hidden]
         repeated = {name for name in hidden if hidden.count(name) > 1}
         columns = _Columns(items, repeated)
@@ -81,8 +86,8 @@ class Outer(Showing):
             part = tree.args.get(clause)
             if isinstance(part, exp.Expr):
                 compared = any(columns.uncertain(c) for c in columns_of(part))
-                if clause != "order" and (compared or self._has_estimate_below(part)):
-                    self._say_selected()
+                if clause != "order" and (compared or self._showing.has_estimate_below(part)):
+                    self._showing.say_selected()
                 self._replace_ours(part, columns)
         self._where = tree.args.get("where")
         outs: list[Out] = []
@@ -113,9 +118,9 @@ class Outer(Showing):
                     tree.append("expressions", named(column(name, alias or None), name))
         hidden = [*self._constants, *kept]
         self._constants = {}
-        for number, each in enumerate(self.parts):
+        for number, each in enumerate(self._showing.parts):
             if each.totals or each.constants:
-                hidden += self._export_totals(tree, number, each)
+                hidden += self.export_totals(tree, number, each)
         clauses = ("where", "qualify", "limit", "offset")
         whole = columns.whole and not any(tree.args.get(clause) for clause in clauses)
         return Compiled(tree, outs, hidden, whole)
@@ -165,7 +170,7 @@ class Outer(Showing):
             else:
                 constants[CONSTANT(len(constants))] = each.copy()
                 each.replace(column(CONSTANT(len(constants) - 1)))
-        part = self.parts[out.block]
+        part = self._showing.parts[out.block]
         used = _estimates_in(holder, part)
         pairs = ordered_pairs(part.pairs)
         if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
@@ -185,8 +190,8 @@ class Outer(Showing):
         out = self._out(below, below, columns, grouped=False)
         if out.definition is None:
             return None
-        part = self.parts[out.block]
-        made = self._columns_of_totals(part)
+        part = self._showing.parts[out.block]
+        made = self.columns_of_totals(part)
         doubt = part.doubt(out.definition, made)
         if doubt is None:
             return None
@@ -208,7 +213,7 @@ class Outer(Showing):
             if bars is None:
                 outs[i] = replace(out, why=out.why or NOT_ADDED)
                 continue
-            names = tuple(f"privsql_sum{len(self.parts)}_{i}_{f}" for f in FIELDS)
+            names = tuple(f"privsql_sum{len(self._showing.parts)}_{i}_{f}" for f in FIELDS)
             for name, part in zip(names, FIELDS, strict=True):
                 tree.append("expressions", named(bars.field(part), name))
             outs[i] = replace(out, bars=names)
@@ -223,7 +228,7 @@ class Outer(Showing):
         if hit is None or hit[1].definition is None:
             return None
         out = hit[1]
-        part = self.parts[out.block]
+        part = self._showing.parts[out.block]
         block = part.leaf.block
         if len(block.sets) != 1 or any(key.sensitive for key in block.keys):
             return None
@@ -232,7 +237,7 @@ class Outer(Showing):
         spread = variance_of(definition, known, block_covariance(part.exported))
         if spread is None or any(depends(definition, name) for name in part.totals_done):
             return None
-        error: exp.Expr = exp.Sqrt(this=exp.Sum(this=self._exported(spread, out.block)))
+        error: exp.Expr = exp.Sqrt(this=exp.Sum(this=self._showing.exported(spread, out.block)))
         if isinstance(node, exp.Avg):
             below = exp.Count(this=node.this.copy())
             error = exp.Div(this=error, expression=below, typed=False, safe=False)
@@ -253,30 +258,30 @@ class Outer(Showing):
     def _item(self, original: exp.Expr, source: exp.Expr) -> tuple[str, Compiled | None]:
         alias = source.alias_or_name
         if isinstance(source, exp.Table):
-            cte = None if source.db else self._lookup(source.name)
+            cte = None if source.db else self._showing.lookup(source.name)
             if cte is None:
                 if not isinstance(source.this, exp.Identifier):
                     raise Unsupported(
                         "a table function in FROM", hint="query the published table or a public one"
                     )
-                name = self._catalog.public_table(source.name)
+                name = self._showing.catalog.public_table(source.name)
                 if name is None:
                     raise UnknownColumn(
                         f"there is no table {source.name!r}",
-                        hint=f"the published table is {self._catalog.table!r}",
-                        place=place_of(original, self._text),
+                        hint=f"the published table is {self._showing.catalog.table!r}",
+                        place=place_of(original, self._showing.text),
                     )
                 return alias, None
-            return alias, self._compiled.get(id(cte))
+            return alias, self._showing.compiled.get(id(cte))
         if isinstance(source, exp.Subquery):
-            made = self._query(source.this)
+            made = self._showing.query(source.this)
             source.set("this", made.tree)
             if (a := source.args.get("alias")) is not None and a.columns:
-                made = self._renamed(made, source)
+                made = self._showing.renamed(made, source)
                 source.set("this", made.tree)
                 source.set("alias", exp.TableAlias(this=a.this.copy()))
             if not alias:
-                alias = f"privsql_unnamed{len(self.parts)}"
+                alias = f"privsql_unnamed{len(self._showing.parts)}"
                 source.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
             return alias, made
         if isinstance(source, exp.Values):
@@ -290,11 +295,11 @@ class Outer(Showing):
                 raise Unsupported(
                     f"a whole row of {each.name!r} as one value",
                     hint="list its columns",
-                    place=place_of(each, self._text),
+                    place=place_of(each, self._showing.text),
                 )
         found = [columns.find(c) for c in columns_of(inner)]
         uncertain = [out for out in found if out is not None and out[1].estimate]
-        deep = self._has_estimate_below(inner)
+        deep = self._showing.has_estimate_below(inner)
         if not uncertain and not deep:
             return Out(name)
         plain = bare(inner)
@@ -318,7 +323,7 @@ class Outer(Showing):
             else:
                 # A constant of the row: its value must be at hand where the error is.
                 each.replace(column(self._constant(each, block)))
-        part = self.parts[block]
+        part = self._showing.parts[block]
         definition: exp.Expr = bare(holder)
         if next(outermost(holder, lambda n: isinstance(n, exp.Window)), None) is not None:
             # Joined rows may repeat; the rows of one answer alone are what its block says.
@@ -328,7 +333,7 @@ class Outer(Showing):
             filtered = not columns.whole or self._where is not None
             before, totals = ordered_pairs(part.pairs), dict(part.totals)
             try:
-                definition = self._with_totals(definition, part, filtered, self._outside(block))
+                definition = self.with_totals(definition, part, filtered, self._outside(block))
                 if not ordered_pairs(part.pairs) <= before:
                     raise NoTotal(NOT_AT_HAND)  # the inner query did not pass them on
             except NoTotal as problem:
@@ -338,13 +343,15 @@ class Outer(Showing):
         pairs = ordered_pairs(part.pairs)
         if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
             return Out(name, True, why=NOT_AT_HAND, ratio=ratio)
-        return self._made(name, True, definition, block, "")
+        return self.made(name, True, definition, block, "")
 
     def _divides(self, node: exp.Expr, columns: _Columns) -> bool:
         """Whether an expression over answers divides by an estimate."""
         names = [c.name for c in columns_of(node) if columns.uncertain(c)]
         below = [divisor(quotient) for quotient in quotients(node)]
-        return any(self._has_estimate_below(each) for each in below) or bool(divisors(node, names))
+        return any(self._showing.has_estimate_below(each) for each in below) or bool(
+            divisors(node, names)
+        )
 
     def _constant(self, node: exp.Column, block: int) -> str:
         """The name of a constant of the row in a block's definitions, the same for the same."""
@@ -357,7 +364,7 @@ class Outer(Showing):
         self._constants[prefix + name] = node.copy()
         return name
 
-    def _made(
+    def made(
         self,
         name: str,
         estimate: bool,
@@ -367,7 +374,7 @@ class Outer(Showing):
         ratio: bool = False,
     ) -> Out:
         """A column with what its definition says about when it may come to nothing."""
-        part = self.parts[block]
+        part = self._showing.parts[block]
         if definition is None:
             return Out(name, estimate, None, block, why=why, ratio=ratio)
         ratio, spread = ratio or part.divides(definition), part.is_spread(definition)
@@ -405,10 +412,10 @@ class Outer(Showing):
             if out.definition is None:
                 each.replace(exp.Paren(this=error_bars.none().field(field_)))
                 continue
-            made = self._bars(out).written(field_)
-            each.replace(exp.Paren(this=self._exported(made, out.block)))
+            made = self._showing.bars(out).written(field_)
+            each.replace(exp.Paren(this=self._showing.exported(made, out.block)))
 
-    def _columns_of_totals(self, part: Part) -> dict[str, exp.Expr]:
+    def columns_of_totals(self, part: Part) -> dict[str, exp.Expr]:
         """Totals and their covariances with everything, over the columns of the block."""
         made: dict[str, exp.Expr] = {}
         pairs = ordered_pairs(part.pairs)
@@ -428,13 +435,13 @@ class Outer(Showing):
                 part.classes |= {(i, j) for i in part.estimates() for j in total.slopes}
         return made
 
-    def _export_totals(self, tree: exp.Select, number: int, part: Part) -> list[str]:
+    def export_totals(self, tree: exp.Select, number: int, part: Part) -> list[str]:
         """Totals, their covariances with everything, and constants that are windows."""
         made: dict[str, exp.Expr] = dict(part.constants)
         if part.totals:
             # The last one knows the constants of all.
             _, translate = list(part.totals.values())[-1]
-            made |= {name: translate(n) for name, n in self._columns_of_totals(part).items()}
+            made |= {name: translate(n) for name, n in self.columns_of_totals(part).items()}
         exported = []
         for name, node in made.items():
             exported.append(hidden_name(number, name))
@@ -444,7 +451,7 @@ class Outer(Showing):
         part.totals = {}
         return exported
 
-    def _with_totals(
+    def with_totals(
         self, node: exp.Expr, part: Part, filtered: bool, translate: Translate
     ) -> exp.Expr:
         """A definition in which windows are variables of their own, or NoTotal."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
-from privsql.sql.bind.block import Block
+from privsql.sql.bind.block import Block, Mode, Quantile
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.disclosure.evidence import Behind, BehindWriter, secrets_scan, supports_of
 from privsql.sql.disclosure.group_ranges import Membership
@@ -265,7 +265,7 @@ class PlanWriter:
             if key.sensitive:
                 found.setdefault(sql(key.expression), key.expression)
         for aggregate in block.aggregates:
-            if aggregate.ordered is not None and aggregate.kind != "domain":
+            if isinstance(aggregate, Quantile | Mode):
                 found.setdefault(sql(aggregate.ordered), aggregate.ordered)
         return list(found.values())
 

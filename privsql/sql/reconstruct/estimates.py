@@ -16,7 +16,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from privsql.sql.bind.aggregates import SPREADS, Formula, counted, formula, unless_zero
-from privsql.sql.bind.block import Aggregate
+from privsql.sql.bind.block import Aggregate, Domain
 from privsql.sql.catalog import PUBLISHED
 from privsql.sql.expressions import KNOWN_ROWS, call, deviation, field, same, wald
 from privsql.sql.nodes import (
@@ -445,10 +445,8 @@ class Estimates:
 
     # -- domains --------------------------------------------------------------------------
 
-    def _from_domain(self, aggregate: Aggregate) -> exp.Expr:
+    def _from_domain(self, aggregate: Domain) -> exp.Expr:
         """MIN or MAX of a sensitive column: of its public domain."""
-        if aggregate.ordered is None:
-            raise AssertionError("the block lacks a part that its kind has")
         (owner,) = {c.name for c in aggregate.ordered.find_all(exp.Column)}
         made = exp.Select(expressions=[call(aggregate.call.name, aggregate.ordered.copy())])
         made.from_(table(self._bases.domain(owner), PUBLISHED), copy=False)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from privsql.sql.bind.block import Quantile
 from privsql.sql.expressions import call, dot, products, same
 from privsql.sql.nodes import (
     cast,
@@ -79,9 +80,7 @@ class Functions:
             if key.sensitive:
                 choose(query, named(self._sums.states.written[sql(key.expression)].copy(), KEY(i)))
         choose(query, named(self._kept(), "kept"))
-        for i, aggregate in self._sums.of_kind("quantile", "mode"):
-            if aggregate.ordered is None:
-                raise AssertionError("the block lacks a part that its kind has")
+        for i, aggregate in self._sums.distributions():
             written = self._sums.states.written[sql(aggregate.ordered)]
             order = exp.Order(expressions=[exp.Ordered(this=written.copy(), nulls_first=False)])
             rank = exp.Window(this=call("dense_rank"), order=order, over="OVER")
@@ -139,7 +138,7 @@ class Functions:
             choose(query, named(listed(value), FUNCTION(t)))
         for u in dict.fromkeys(u for _, u in self._sums.cross_pairs):
             choose(query, named(listed(column(FUNCTION(u), "states")), FUNCTION_ALL(u)))
-        for i, aggregate in self._sums.of_kind("quantile"):
+        for i, aggregate in self._sums.of_kind(Quantile):
             for t in self._sums.base[aggregate.bases[0]]:
                 counted: exp.Expr = exp.NEQ(
                     this=column(FUNCTION(t), "states"), expression=number(0)
@@ -176,7 +175,7 @@ class Functions:
         for t in range(len(self._sums.pieces)):
             inverse = call("privsql_inverse", column(FUNCTION(t)), column("factors"))
             choose(query, named(column(FUNCTION(t)) if self._sums.fixed else inverse, INVERSE(t)))
-        for i, _ in self._sums.of_kind("quantile"):
+        for i, _ in self._sums.of_kind(Quantile):
             values = exp.Select(
                 expressions=[
                     call("list_sort", call("list_distinct", call("list", column(ORDERED(i)))))

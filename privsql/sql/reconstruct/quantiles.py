@@ -11,7 +11,7 @@ from enum import Enum
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.sql.bind.block import Aggregate
+from privsql.sql.bind.block import Quantile
 from privsql.sql.expressions import call, field
 from privsql.sql.nodes import Unsupported, cast, column, named, number, sql, wrapped
 from privsql.sql.plan.states import States
@@ -38,10 +38,8 @@ class Scale(Enum):
     ORDER = ""  # nothing: one of the two is taken
 
 
-def located(i: int, aggregate: Aggregate, states: States) -> exp.Expr:
+def located(i: int, aggregate: Quantile, states: States) -> exp.Expr:
     """The positions of quantile i (udfs.quantile)."""
-    if aggregate.fraction is None:
-        raise AssertionError("the block lacks a part that its kind has")
     kind = "disc" if scale_of(aggregate, states) is Scale.ORDER else "cont"
     fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
     return call(
@@ -49,7 +47,7 @@ def located(i: int, aggregate: Aggregate, states: States) -> exp.Expr:
     )
 
 
-def looked_up(i: int, aggregate: Aggregate, states: States) -> list[exp.Expr]:
+def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
     """The quantile's value and the values at the ends of its interval, of one type."""
     scale = scale_of(aggregate, states)
 
@@ -82,13 +80,11 @@ def looked_up(i: int, aggregate: Aggregate, states: States) -> list[exp.Expr]:
     ]
 
 
-def scale_of(aggregate: Aggregate, states: States) -> Scale:
+def scale_of(aggregate: Quantile, states: States) -> Scale:
     """What lies between two values of a quantile: the type of an expression over one column.
 
     As in DuckDB the median of words or truths is one of them, the lower of two.
     """
-    if aggregate.ordered is None:
-        raise AssertionError("the block lacks a part that its kind has")
     if aggregate.call.name == "quantile_disc":
         return Scale.ORDER
     written = states.written[sql(aggregate.ordered)]

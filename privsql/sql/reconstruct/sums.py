@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sqlglot import exp
 
-from privsql.sql.bind.block import Aggregate, Block, pieces_of_block
+from privsql.sql.bind.block import Aggregate, Block, Linear, Mode, Quantile, pieces_of_block
 from privsql.sql.nodes import (
     column,
     number,
@@ -18,6 +19,8 @@ from privsql.sql.plan.states import States
 from privsql.sql.reconstruct.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
 from privsql.sql.reconstruct.inverted import Inverted, Measure
 from privsql.sql.scan.state_scan import StateScan
+
+A = TypeVar("A", Linear, Quantile, Mode)
 
 
 @dataclass(frozen=True)
@@ -263,11 +266,11 @@ class Sums:
             self.lowest.add(name)
             parts = [
                 i
-                for i, aggregate in self.of_kind("linear")
+                for i, aggregate in self.of_kind(Linear)
                 if any(self.halves[u] == half for k in varying(aggregate) for u in self.base[k])
             ]
             measures.append(Measure(name, value, tuple(parts)))
-        always = tuple(i for i, _ in self.of_kind("quantile", "mode"))
+        always = tuple(i for i, _ in self.distributions())
         return Inverted(always, tuple(measures))
 
     def _ask_sampled(self, half: str) -> None:
@@ -306,9 +309,14 @@ class Sums:
         """Columns of those keys that are public."""
         return [KEY(i) for i in chosen if not self.block.keys[i].sensitive]
 
-    def of_kind(self, *kinds: str) -> list[tuple[int, Aggregate]]:
-        """Aggregates of some kinds, with their numbers."""
-        return [(i, a) for i, a in enumerate(self.block.aggregates) if a.kind in kinds]
+    def of_kind(self, kind: type[A]) -> list[tuple[int, A]]:
+        """Aggregates of one kind, with their numbers."""
+        return [(i, a) for i, a in enumerate(self.block.aggregates) if isinstance(a, kind)]
+
+    def distributions(self) -> list[tuple[int, Quantile | Mode]]:
+        """Aggregates that are found in a distribution."""
+        found: list[tuple[int, Quantile | Mode]] = [*self.of_kind(Quantile), *self.of_kind(Mode)]
+        return sorted(found, key=lambda each: each[0])
 
 
 def base_pairs(block: Block, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from privsql.sql.bind.block import Aggregate
+from privsql.sql.bind.block import Mode, Quantile
 from privsql.sql.expressions import call, dot, field, or_zero, same
 from privsql.sql.nodes import (
     cast,
@@ -96,7 +96,7 @@ class Writer:
         return (*steps, Step(self._sums.table_of("block"), whole, self._sums.inverted))
 
     def _set_steps(self, n: int, chosen: Sequence[int]) -> list[Step]:
-        modes = [self._mode_step(n, i, a, chosen) for i, a in self._sums.of_kind("mode")]
+        modes = [self._mode_step(n, i, a, chosen) for i, a in self._sums.of_kind(Mode)]
         sums = self._sums
         bases = Bases(
             sums.block,
@@ -238,11 +238,11 @@ class Writer:
             if self._sums.halves[t]:
                 counted = call("list_sum", self._sums.column_of("products", self._sums.halves[t]))
                 choose(query, named(total(counted), CONDITION_ROWS(t)))
-        for i, aggregate in self._sums.of_kind("quantile"):
+        for i, aggregate in self._sums.of_kind(Quantile):
             choose(query, named(self._tallies(i, aggregate), TALLY(i)))
             values: exp.Expr = column(ORDERED(i), "kernels")
             choose(query, named(call("any_value", values) if hidden else values, ORDERED(i)))
-        for i, _ in self._sums.of_kind("mode"):
+        for i, _ in self._sums.of_kind(Mode):
             source = table(self._sums.table_of(f"mode{n}_{i}"), f"mode{i}")
             keys = [same(column(g.name, g.table), column(g.name, f"mode{i}")) for g in groups]
             joined(query, source, every(keys), "LEFT")
@@ -320,10 +320,8 @@ class Writer:
             ends.append(total)
         return ends
 
-    def _tallies(self, i: int, aggregate: Aggregate) -> exp.Expr:
+    def _tallies(self, i: int, aggregate: Quantile) -> exp.Expr:
         """The distribution of a quantile's value, in independent parts."""
-        if aggregate.fraction is None:
-            raise AssertionError("the block lacks a part that its kind has")
         parts = []
         for t in self._sums.base[aggregate.bases[0]]:
             half = self._sums.halves[t]
@@ -347,7 +345,7 @@ class Writer:
             made = call("list_concat", made, part)
         return made
 
-    def _mode_step(self, n: int, i: int, aggregate: Aggregate, chosen: Sequence[int]) -> Step:
+    def _mode_step(self, n: int, i: int, aggregate: Mode, chosen: Sequence[int]) -> Step:
         """Per keys, the value with the largest estimated count."""
         pieces = self._sums.base[aggregate.bases[0]]
         public, classes = self._sums.public_keys(chosen), self._sums.sensitive_keys(chosen)
