@@ -58,8 +58,11 @@ def _conditions(rng: random.Random, names: Sequence[str]) -> list[str]:
     return [rng.choice(SENSITIVE[name]) for name in names]
 
 
-def question(rng: random.Random, *, there: bool = False) -> str:
-    """One SELECT of a person: few columns, few conditions; ``there`` leaves out empty groups."""
+def question(rng: random.Random, *, there: bool = False, done: Collection[str] = ()) -> str:
+    """One SELECT of a person: few columns, few conditions; ``there`` leaves out empty groups.
+
+    Where conjunctions alone are not ``done`` yet it is about counts, which they can answer.
+    """
     names = rng.sample(list(SENSITIVE), rng.choice((1, 1, 2, 2, 3)))
     tests = _conditions(rng, names)
     where = _conditions(rng, rng.sample(names, rng.choice((0, 0, 1))))
@@ -67,6 +70,7 @@ def question(rng: random.Random, *, there: bool = False) -> str:
         where.append(rng.choice(PUBLIC))
     # Counts alone, which every form can answer; conditions, which can be counted; and values.
     style = rng.choices(("counts", "conditions", "values"), (7, 2, 1))[0]
+    style = "counts" if {STATES, COUNTS, WEIGHTS} <= set(done) else style
     items = []
     for i in range(rng.choice((1, 1, 2, 2, 3))):
         p = rng.choice(tests)

@@ -73,7 +73,7 @@ def test_every_form_gives_duckdbs_answer_at_retention_one(
     rng, tally = random.Random(SEED + part), Tally()
     while min(tally.answered[form] for form in FORMS) < QUOTA and tally.asked < MOST:
         world, session = exact[tally.asked // 2 % len(exact) if tally.asked % 2 else 0]
-        sql = question(rng, there=True)
+        sql = question(rng, there=True, done=tally.done(QUOTA))
         rows = world.raw.execute(sql).fetchall()
         compare_exact(tally, session, sql, rows, tally.done(QUOTA))
     for _ in range(QUOTA // 10):
@@ -106,7 +106,8 @@ def test_all_forms_say_the_same_of_a_perturbed_release(noisy: list[Session], par
     rng, tally = random.Random(SEED + 100 + part), Tally()
     while min(tally.answered[form] for form in FORMS) < QUOTA and tally.asked < MOST:
         place = 0 if tally.asked % 3 else tally.asked // 3 % len(noisy)
-        compare_forms(tally, noisy[place], question(rng), done=tally.done(QUOTA))
+        done = tally.done(QUOTA)
+        compare_forms(tally, noisy[place], question(rng, done=done), done=done)
     for _ in range(QUOTA // 10):
         sql, parameters = generate(rng).printed()
         place = tally.asked % len(noisy)
