@@ -140,3 +140,26 @@ def test_most_effective_rows_are_bounded_by_the_values_that_rows_can_have(size):
         assert found[0] >= exact * (1 - 1e-9)
         if size == 3:
             assert found[0] == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_least_effective_rows_hold_at_every_scale(scale):
+    """``sum G^4 <= (farthest G)^2 sum G^2``, whether values are small or large."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        values = scale * np.sort(rng.normal(0, 1, 5))
+        times = rng.integers(1, 40, 5)
+        mean = float(times @ values / times.sum())
+        second, fourth = (float(times @ (values - mean) ** power) for power in (2, 4))
+        ends = (float(values[0]), float(values[-1]))
+        bound = Bound(ends, floor=[0.0] * 5, count=[0.0] * 5)
+        given = exp.Select(expressions=bound.weights(0)).from_("given").sql("duckdb")
+        (found,) = duckdb.execute(
+            "WITH given(second_0, centre_0, rows_0)"
+            f" AS (VALUES (?::DOUBLE, ?::DOUBLE, ?::DOUBLE)) {given}",
+            [second, mean, int(times.sum())],
+        ).fetchall()
+        farthest = max(mean - ends[0], ends[1] - mean)
+        assert found[0] == pytest.approx(second)
+        assert found[1] == pytest.approx(farthest**2 * second)
+        assert found[1] >= fourth * (1 - 1e-9)

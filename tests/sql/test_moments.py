@@ -198,17 +198,17 @@ def question(rng: random.Random, conditions: tuple[str, ...], aggregates: tuple[
     return head + rest + (" GROUP BY job ORDER BY job" if grouped else "")
 
 
-@pytest.mark.parametrize("number", range(sized(10, 60)))
+@pytest.mark.parametrize("number", range(sized(6, 60)))
 def test_moments_and_states_agree(plain, number):
     agree(plain, question(random.Random(number), CONDITIONS, AGGREGATES))
 
 
-@pytest.mark.parametrize("number", range(sized(5, 30)))
+@pytest.mark.parametrize("number", range(sized(3, 30)))
 def test_with_weights(sampled, number):
     agree(sampled, question(random.Random(100 + number), CONDITIONS, AGGREGATES))
 
 
-@pytest.mark.parametrize("number", range(sized(4, 20)))
+@pytest.mark.parametrize("number", range(sized(2, 20)))
 def test_with_multiplicities(compacted, number):
     conditions = tuple(c for c in CONDITIONS if "age" not in c and "visits" not in c)
     aggregates = ("COUNT(*)", "COUNT(ill)", "COUNT(*) FILTER (WHERE smoker)")

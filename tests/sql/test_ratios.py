@@ -348,3 +348,16 @@ def test_few_effective_rows_are_no_denominator_though_their_interval_is_away_fro
     outcome = session.run(text.format(count=count))
     assert only(outcome) == (None, NOTHING)
     assert "ratio" in codes(outcome)
+
+
+def test_an_exact_column_beside_an_estimate_in_a_denominator(session: Session) -> None:
+    inner = (
+        "SELECT job, COUNT(*) FILTER (WHERE disease = 'flu') AS n, MIN(cost) AS c"
+        " FROM patients GROUP BY job"
+    )
+    known = {row["job"]: row for row in session.run(inner).table.to_pylist()}
+    outcome = session.run(f"SELECT job, 100.0 / (n + c) AS q FROM ({inner}) AS t")
+    found = {row["job"]: row["q"] for row in outcome.table.to_pylist()}
+    assert found == pytest.approx(
+        {job: 100.0 / (row["n"] + row["c"]) for job, row in known.items()}
+    )
