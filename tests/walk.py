@@ -108,6 +108,6 @@ def block(names: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    for title, walk in WALKS.items():
+    for title in sys.argv[1:] or WALKS:
         with tempfile.TemporaryDirectory() as made:
-            print(f"### {title}\n\n```text\n{block(walk(Path(made)))}\n```\n")
+            print(f"### {title}\n\n```text\n{block(WALKS[title](Path(made)))}\n```\n")
