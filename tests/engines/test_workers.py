@@ -88,7 +88,6 @@ def test_work_of_many_callers_is_done_once_each(none_idle):
         assert list(pool.map(ask, range(2000))) == [[i] for i in range(2000)]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own(none_idle):
     first = workers.take("parent")
