@@ -37,6 +37,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
-def pytest_unconfigure() -> None:
-    """Connections in cycles end before the interpreter does, or DuckDB's binding lists them."""
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave nothing of DuckDB's binding behind: it lists at the very end what is still held.
+
+    Doctests that another worker ran keep a copy of their module, and pytest keeps them until the
+    process ends; connections in cycles wait for the collector.
+    """
+    for item in getattr(session, "items", []):
+        if isinstance(item, pytest.DoctestItem) and item.dtest is not None:
+            item.dtest.globs.clear()
     gc.collect()

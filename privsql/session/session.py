@@ -58,7 +58,7 @@ from privsql.sql.plan.planner import (
     public_columns,
     secrets_scan,
 )
-from privsql.sql.plan.query import Answered, Direct, Planned
+from privsql.sql.plan.query import Answered, Direct, Given, Planned
 from privsql.sql.reconstruct.inverted import inverted_notices
 from privsql.sql.scan.forms import MOST_RESCANNED, STATES
 
@@ -169,12 +169,7 @@ class Session:
         watch = Watch(self.limits.seconds)
         return watch.breakable(lambda: parts(sql, characters=self.limits.characters))
 
-    def run(
-        self,
-        sql: str,
-        parameters: Sequence[object] | Mapping[str, object] | None = None,
-        **options: object,
-    ) -> Outcome:
+    def run(self, sql: str, parameters: Given = None, **options: object) -> Outcome:
         """Answer one statement.
 
         ``options`` are those of ``SET privsql.*``, for this once; ``said`` among them is what
@@ -195,21 +190,11 @@ class Session:
                 self._remembered.put(key, outcome, self._groups)
                 return log(outcome)
 
-    def remembers(
-        self,
-        sql: str,
-        parameters: Sequence[object] | Mapping[str, object] | None = None,
-        **options: object,
-    ) -> bool:
+    def remembers(self, sql: str, parameters: Given = None, **options: object) -> bool:
         """Whether ``run`` would give an answer that it gave before, in no time."""
         return self._remembered.get(self._key(sql, parameters, options)) is not None
 
-    def _key(
-        self,
-        sql: str,
-        parameters: Sequence[object] | Mapping[str, object] | None,
-        options: Mapping[str, object],
-    ) -> Hashable | None:
+    def _key(self, sql: str, parameters: Given, options: Mapping[str, object]) -> Hashable | None:
         """What makes two questions the same one, where answers are remembered."""
         if self._served is None:
             return None
@@ -220,9 +205,7 @@ class Session:
 
         ``given`` are those that whoever asks has settled.
         """
-        with self._lock, self._watched() as watch:
-            self._check_open()
-            statement = watch.breakable(lambda: self._one(sql))
+        with self._asked(sql) as (watch, statement):
 
             def alone(query: str) -> str | None:
                 try:
@@ -240,9 +223,7 @@ class Session:
 
         Parameters are known by their DuckDB type only.  Scans are bound and never run.
         """
-        with self._lock, self._watched() as watch:
-            self._check_open()
-            statement = watch.breakable(lambda: self._one(sql))
+        with self._asked(sql) as (watch, statement):
             settings = self.settings.with_options({**statement.options, **options})
             if statement.kind == "explain":
                 kinds = {
@@ -280,15 +261,8 @@ class Session:
                 self._memory.forget(*loaded)
         return outcome_of(table, planned.outs, planned.described, settings)
 
-    def _run(
-        self,
-        sql: str,
-        parameters: Sequence[object] | Mapping[str, object] | None,
-        options: Mapping[str, object],
-    ) -> Outcome:
-        with self._watched() as watch:
-            self._check_open()
-            statement = watch.breakable(lambda: self._one(sql))
+    def _run(self, sql: str, parameters: Given, options: Mapping[str, object]) -> Outcome:
+        with self._asked(sql) as (_, statement):
             settings = self.settings.with_options({**statement.options, **options})
             if statement.kind in ("set", "reset", "show"):
                 return self._setting(statement)
@@ -315,12 +289,7 @@ class Session:
             "rows", (ResultColumn(short, "VARCHAR"),), pa.table({short: pa.array([value])})
         )
 
-    def _answer(
-        self,
-        statement: Statement,
-        given: Sequence[object] | Mapping[str, object] | None,
-        settings: Settings,
-    ) -> Outcome:
+    def _answer(self, statement: Statement, given: Given, settings: Settings) -> Outcome:
         # A dashboard asks the same again and again; parameters take part in planning.
         short = not given and len(statement.text) <= SHORT
         key = (statement.text, settings, self.form) if short else None
@@ -465,12 +434,7 @@ class Session:
             ],
         )
 
-    def _explained(
-        self,
-        statement: Statement,
-        parameters: Sequence[object] | Mapping[str, object] | None,
-        settings: Settings,
-    ) -> Outcome:
+    def _explained(self, statement: Statement, parameters: Given, settings: Settings) -> Outcome:
         plan = self._watch.breakable(lambda: self._plan_of(statement, parameters, settings))
         table = plan.table()
         columns = tuple(
@@ -479,39 +443,26 @@ class Session:
         )
         return Outcome("explain", columns, table)
 
-    def _one(self, sql: str) -> Statement:
-        return only(sql, characters=self.limits.characters, depth=self.limits.depth)
-
-    def explain(
-        self,
-        sql: str,
-        parameters: Sequence[object] | Mapping[str, object] | None = None,
-        **options: object,
-    ) -> str:
+    def explain(self, sql: str, parameters: Given = None, **options: object) -> str:
         """How a query would be answered, for a person to read."""
-        with self._lock, self._watched() as watch:
-            self._check_open()
-            statement = watch.breakable(lambda: self._one(sql))
+        with self._asked(sql) as (watch, statement):
             settings = self.settings.with_options({**statement.options, **options})
             plan = watch.breakable(lambda: self._plan_of(statement, parameters, settings))
             return plan.text()
 
-    def expand(
-        self, sql: str, parameters: Sequence[object] | Mapping[str, object] | None = None
-    ) -> list[Expanded]:
+    def expand(self, sql: str, parameters: Given = None) -> list[Expanded]:
         """The 2^k predicate-complement counts behind a conjunctive count, as SQL to read."""
         del parameters  # placeholders stay where they are
-        with self._lock, self._watched() as watch:
-            self._check_open()
-            statement = watch.breakable(lambda: self._one(sql))
+        with self._asked(sql) as (watch, statement):
             return watch.breakable(lambda: expand(statement, self.catalog))
 
     @contextmanager
-    def _watched(self) -> Iterator[Watch]:
-        """The time of one statement begins."""
-        self._watch = Watch(self.limits.seconds)
-        with watching(self._watch):
-            yield self._watch
+    def _asked(self, sql: str) -> Iterator[tuple[Watch, Statement]]:
+        """One statement, parsed; its time begins."""
+        with self._lock, watching(Watch(self.limits.seconds)) as self._watch:
+            self._check_open()
+            limits = {"characters": self.limits.characters, "depth": self.limits.depth}
+            yield self._watch, self._watch.breakable(lambda: only(sql, **limits))
 
     def _check_open(self) -> None:
         if self._closed:

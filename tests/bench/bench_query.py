@@ -27,7 +27,7 @@ from privsql.engines.embedded import Embedded
 from privsql.release.store import open_release
 from privsql.session.session import Session
 from privsql.sql.outer.compile import Compiler
-from privsql.sql.parse.statement import statements
+from privsql.sql.parse.statement import only, statements
 from privsql.sql.plan.planner import PlanWriter, read_parameters
 from tests.bench.peers import Question, beside
 from tests.bench.ratio import Case
@@ -328,7 +328,7 @@ def peers(lazy: Lazily) -> list[Case]:
 
     def planned() -> object:
         session = lazy.session("numbers")
-        return session._planning.plan(session._one(text), None, session.settings)
+        return session._planning.plan(only(text), None, session.settings)
 
     ours = {"privsql, plan remembered": remembered, "privsql, planned anew": anew}
     question = Question(text, lambda: lazy.path("numbers"), exact, ours, planned)

@@ -8,6 +8,7 @@ import pytest
 
 import privsql
 from privsql.session.session import Session
+from privsql.sql.parse.statement import only
 from privsql.sql.reconstruct.inverted import inverted_notices
 from tests.sql.clinic import RAW, SPEC, raw
 
@@ -32,7 +33,7 @@ def session(tmp_path_factory):
 
 def said(session: Session, query: str, estimator: str = "iterative") -> list[str]:
     """Notices of a query's only block, after its scan."""
-    statement = session._one(query)
+    statement = only(query)
     settings = session.settings.with_option("estimator", estimator)
     (plan,) = session._planning.plan(statement, None, settings).plans
     scanned = session._engine.scan(plan.scan.sql, plan.scan.parameters)

@@ -15,6 +15,7 @@ import pytest
 import privsql
 from privsql.answer.outcome import Outcome
 from privsql.session.session import Session
+from privsql.sql.parse.statement import only
 from privsql.sql.scan.moments.reconstruction import Moments
 from tests.sizes import sized
 from udfs.kron import Kron, retention_factor
@@ -154,7 +155,7 @@ def ask(path: Path, text: str, form: str | None, rescan: bool = True) -> tuple[O
         OPEN[path] = Session(path)
     session = OPEN[path]
     session.form, session.rescan = form, rescan
-    planned = session._plan(session._one(text), None, session.settings)
+    planned = session._plan(only(text), None, session.settings)
     return session.run(text), {plan.form for plan in planned.plans}
 
 
@@ -334,7 +335,7 @@ def test_effective_rows_lie_between_their_bounds(plain, below, size, monkeypatch
         return made(self, weighed)
 
     monkeypatch.setattr(Moments, "doubtful", noted)
-    (plan,) = session._plan(session._one(text), None, session.settings).plans
+    (plan,) = session._plan(only(text), None, session.settings).plans
     loaded: list[str] = []
     session._loading.load(plan, loaded, session.settings, ())
     bases = session._memory.run(bounds[0].sql("duckdb")).to_pydict()
