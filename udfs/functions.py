@@ -14,9 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from udfs import intervals, invert, iterate, lists, mle, quantile, variance
 from udfs.errors import KernelError
@@ -84,16 +86,11 @@ def _likelihood(
         for kron, rows in lists.by_factors(factors)
     ]
     size = len(factors)
-    estimates: Pieces = [(rows, one.estimate) for rows, one in found]
-    gaps: Pieces = [(rows, one.gap) for rows, one in found]
-    return pa.StructArray.from_arrays(
-        [
-            lists.list_array(estimates, size),
-            lists.nullable(lists.scatter(gaps, size)),
-            pa.array(lists.scatter([(rows, one.rounds) for rows, one in found], size)),
-            pa.array(lists.scatter([(rows, one.converged) for rows, one in found], size)),
-        ],
-        names=["estimate", "gap", "rounds", "converged"],
+    return _struct(
+        estimate=lists.list_array([(rows, one.estimate) for rows, one in found], size),
+        gap=lists.nullable(_gathered(found, "gap", size)),
+        rounds=_gathered(found, "rounds", size),
+        converged=_gathered(found, "converged", size),
     )
 
 
@@ -124,14 +121,8 @@ def _score(hits: Column, rows: Column, factors: Column, z: Column) -> Arrow:
     for kron, chosen in lists.by_factors(factors):
         y, n, critical = (array[chosen] for array in arrays)
         pieces.append((chosen, intervals.score_interval(y, n, kron, critical)))
-    size = len(factors)
-    return _bounds(
-        Bounds(
-            lists.scatter([(chosen, piece.low) for chosen, piece in pieces], size),
-            lists.scatter([(chosen, piece.high) for chosen, piece in pieces], size),
-            lists.scatter([(chosen, piece.reliable) for chosen, piece in pieces], size),
-        )
-    )
+    ends = (_gathered(pieces, name, len(factors)) for name in ("low", "high", "reliable"))
+    return _bounds(Bounds(*ends))
 
 
 def _wald(*columns: Column) -> Arrow:
@@ -162,11 +153,8 @@ def _woodruff(excess: Column, spread: Column, rows: Column, z: Column) -> Arrow:
         table[chosen] = np.stack(
             [found.estimate + 1, found.low + 1, found.high + 1, found.reliable], axis=1
         )
-    positions = [pa.array(table[:, i]) for i in range(3)]
-    return pa.StructArray.from_arrays(
-        [*positions, pa.array(table[:, 3].astype(bool))],
-        names=["estimate", "low", "high", "reliable"],
-    )
+    estimate, low, high, reliable = table.T
+    return _struct(estimate=estimate, low=low, high=high, reliable=reliable.astype(bool))
 
 
 def _dense(states: Column, amounts: Column, size: Column) -> Arrow:
@@ -181,10 +169,8 @@ def _weights(squares: Column, fourths: Column, function: Column, factors: Column
     for kron, rows in lists.by_factors(factors):
         second, fourth, g = (lists.states(column, name, kron, rows) for column, name in columns)
         pieces.append((rows, np.stack(variance.weights(second, fourth, g, kron), axis=1)))
-    table = lists.scatter(pieces, len(factors))
-    return pa.StructArray.from_arrays(
-        [pa.array(table[:, 0]), pa.array(table[:, 1])], names=["second", "fourth"]
-    )
+    second, fourth = lists.scatter(pieces, len(factors)).T
+    return _struct(second=second, fourth=fourth)
 
 
 _LISTS = ("total", "excess", "variance", "second", "fourth")
@@ -205,15 +191,11 @@ def _tally(*columns: Column) -> Arrow:
             one = quantile.tally(sums, place[some][0], share, width, kron)
             found.append((lists.among(rows, some), one))
     many = len(factors)
-    tables: list[Arrow] = [
-        lists.list_array(
-            [(slice(None), lists.scatter([(r, getattr(one, name)) for r, one in found], many))],
-            many,
-        )
+    tables = {
+        name: lists.list_array([(slice(None), _gathered(found, name, many))], many)
         for name in _LISTS
-    ]
-    certain = pa.array(lists.scatter([(r, one.certain) for r, one in found], many))
-    return pa.StructArray.from_arrays([*tables, certain], names=[*_LISTS, "certain"])
+    }
+    return _struct(**tables, certain=_gathered(found, "certain", many))
 
 
 def _quantile(tallies: Column, q: Column, kind: Column, z: Column) -> Arrow:
@@ -233,8 +215,7 @@ def _quantile(tallies: Column, q: Column, kind: Column, z: Column) -> Arrow:
         absent[there] = ~found.known
         for name, values in table.items():
             values[there] = getattr(found, name)
-    columns: list[Arrow] = [pa.array(values, mask=absent) for values in table.values()]
-    return pa.StructArray.from_arrays(columns, names=list(table))
+    return _struct(**{name: pa.array(values, mask=absent) for name, values in table.items()})
 
 
 def _tallies(fields: Sequence[Arrow], certain: Arrow) -> quantile.Tallies:
@@ -258,16 +239,25 @@ def _constrain(*columns: Column) -> Arrow:
     )
     uncut = Bounds(low, high, np.ones(len(low), dtype=bool))
     cut = intervals.constrain(uncut, estimate, floor, ceiling)
-    return pa.StructArray.from_arrays(
-        [pa.array(cut.low), pa.array(cut.high)], names=["low", "high"]
-    )
+    return _struct(low=cut.low, high=cut.high)
 
 
 def _bounds(bounds: Bounds) -> Arrow:
-    return pa.StructArray.from_arrays(
-        [lists.nullable(bounds.low), lists.nullable(bounds.high), pa.array(bounds.reliable)],
-        names=["low", "high", "reliable"],
-    )
+    low, high = lists.nullable(bounds.low), lists.nullable(bounds.high)
+    return _struct(low=low, high=high, reliable=bounds.reliable)
+
+
+def _struct(**fields: Arrow | NDArray[Any]) -> Arrow:
+    """A column of structs."""
+    arrays: list[Arrow] = [
+        pa.array(values) if isinstance(values, np.ndarray) else values for values in fields.values()
+    ]
+    return pa.StructArray.from_arrays(arrays, names=list(fields))
+
+
+def _gathered(found: Sequence[tuple[Rows, object]], name: str, size: int) -> NDArray[Any]:
+    """One attribute of batched results, in the order of the rows."""
+    return lists.scatter([(rows, getattr(one, name)) for rows, one in found], size)
 
 
 def _arrays(columns: Sequence[Column], names: Sequence[str]) -> list[Array]:
