@@ -284,8 +284,8 @@ class Desk:
     # -- catalogs ------------------------------------------------------------------------
 
     def _catalog(self, asker: Asker) -> Catalog:
-        versions = self.house.versions(asker.may)
-        return Catalog(versions, asker.database, asker.user, pid=asker.process)
+        served = {name: v.manifest for name, v in self.house.versions(asker.may).items()}
+        return Catalog(served, asker.database, asker.user, pid=asker.process)
 
     def close(self) -> None:
         """Take no more work; what is under way is waited for."""
