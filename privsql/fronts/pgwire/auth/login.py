@@ -126,7 +126,7 @@ async def _proven(channel: Channel, security: Security, user: str, binding: byte
     exchange = Exchange(found, real=real, user=user, binding=binding)
     channel.say(codec.sasl(exchange.mechanisms()))
     body = codec.Body(await _password(channel))
-    mechanism, size = body.text(), body.int32()
+    mechanism, size = body.text(), body.number("i")
     first = body.take(size) if size >= 0 else b""
     body.end()
     channel.say(codec.sasl_continue(exchange.first(mechanism, first)))

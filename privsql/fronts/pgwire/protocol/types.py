@@ -64,36 +64,25 @@ KINDS = _kinds(
 TEXT = KINDS["text"]
 JSON = KINDS["json"]
 
-_OURS = {
-    "BOOLEAN": "bool",
+_OURS = {kind.duckdb: kind.name for kind in KINDS.values()}
+_OURS |= {
+    # Several of PostgreSQL's types are these.
+    "VARCHAR": "text",
+    "BIGINT": "int8",
+    "JSON": "json",
     "TINYINT": "int2",
     "UTINYINT": "int2",
-    "SMALLINT": "int2",
     "USMALLINT": "int4",
-    "INTEGER": "int4",
     "UINTEGER": "int8",
-    "BIGINT": "int8",
     "UBIGINT": "numeric",
     "HUGEINT": "numeric",
     "UHUGEINT": "numeric",
     "BIGNUM": "numeric",
-    "FLOAT": "float4",
-    "DOUBLE": "float8",
-    "DECIMAL": "numeric",
-    "VARCHAR": "text",
-    "DATE": "date",
-    "TIME": "time",
     "TIME_NS": "time",
     "TIME WITH TIME ZONE": "time",
-    "TIMESTAMP": "timestamp",
     "TIMESTAMP_S": "timestamp",
     "TIMESTAMP_MS": "timestamp",
     "TIMESTAMP_NS": "timestamp",
-    "TIMESTAMP WITH TIME ZONE": "timestamptz",
-    "INTERVAL": "interval",
-    "UUID": "uuid",
-    "BLOB": "bytea",
-    "JSON": "json",
     # Other names of DuckDB's.
     "TEXT": "text",
     "INT": "int4",
@@ -135,14 +124,8 @@ _DECIMAL = re.compile(r"^DECIMAL\(([0-9]+),\s*([0-9]+)\)$")
 
 def array_of(element: Kind) -> Kind:
     """Arrays of a type."""
-    return Kind(
-        f"{element.name}[]",
-        element.array,
-        -1,
-        f"{element.duckdb}[]",
-        modifier=element.modifier,
-        element=element,
-    )
+    name, duckdb = f"{element.name}[]", f"{element.duckdb}[]"
+    return Kind(name, element.array, -1, duckdb, 0, element.modifier, element)
 
 
 @lru_cache(maxsize=1024)
