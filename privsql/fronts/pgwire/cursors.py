@@ -33,10 +33,14 @@ class Prepared:
     described: tuple[Hashable, tuple[Column, ...]] | None = None
 
     @property
+    def used(self) -> int:
+        """How many values it makes use of."""
+        return 0 if self.command is None else self.command.parameters
+
+    @property
     def wanted(self) -> int:
         """How many values it takes, those that it makes no use of as well."""
-        used = 0 if self.command is None else self.command.parameters
-        return max(used, self.declared, *self.given, 0)
+        return max(self.used, self.declared, *self.given, 0)
 
     @property
     def weight(self) -> int:
@@ -57,7 +61,6 @@ class Portal:
     answer: Answer | None = None
     reply: Reply | None = None  # what is left of an execution that was suspended
     position: int = 0  # rows that are behind
-    done: bool = False
     said: bool = False  # the notices were sent
 
     @property
@@ -67,11 +70,11 @@ class Portal:
         return held.table.nbytes if held else 0
 
     @property
-    def answer_columns(self) -> tuple[Column, ...]:
-        """The columns of a cursor."""
+    def declared(self) -> Answer:
+        """The rows of a cursor."""
         if self.answer is None:
             raise UnknownCursorError(f'cursor "{self.name}" has not begun')
-        return self.answer.columns
+        return self.answer
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ class Reply:
     answer: Answer | None = None
     copy: Copy | None = None
     warning: dict[str, str] | None = None
+
+    @property
+    def rows(self) -> Answer | None:
+        """Rows that are sent as such."""
+        return self.answer if self.copy is None else None
 
 
 def check_room(kept: Collection[Prepared | Portal], made: Prepared | Portal, hint: str) -> None:
@@ -96,11 +104,9 @@ def shown(run_time: RunTime, name: str) -> Answer:
     if name != "all":
         value = pa.array([run_time.show(name)], pa.string())
         return Answer(((name, "VARCHAR"),), pa.table([value], names=[name]))
-    values = run_time.all()
-    parts = ([v[0] for v in values], [v[1] for v in values], ["" for _ in values])
-    names = ["name", "setting", "description"]
-    table = pa.table([pa.array(part, pa.string()) for part in parts], names=names)
-    return Answer(tuple((each, "VARCHAR") for each in names), table)
+    names, values = zip(*run_time.all(), strict=True)
+    table = pa.table({"name": names, "setting": values, "description": [""] * len(names)})
+    return Answer(tuple((each, "VARCHAR") for each in table.column_names), table)
 
 
 def moved(at: int, rows: int, direction: str, count: int | None) -> tuple[list[int], int]:

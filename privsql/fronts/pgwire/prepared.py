@@ -96,16 +96,11 @@ async def _constant(dialogue: Dialogue, text: str, kind: str = "") -> Any:
     """What an expression is; in parentheses it is one, whatever stands in it."""
     cast = f"::{kind}" if kind else ""
     found = await dialogue.read(f"SELECT (\n{text}\n){cast}")
-    if len(found) != 1 or found[0].kind != "constant":
-        raise _no_constant()
-    answer = await dialogue.answer(found[0], ())
-    if answer.table.num_rows != 1:
-        raise _no_constant()
-    return answer.table.column(0)[0].as_py()
-
-
-def _no_constant() -> Unsupported:
-    return Unsupported("EXECUTE takes constants", hint="write each value out")
+    if len(found) == 1 and found[0].kind == "constant":
+        answer = await dialogue.answer(found[0], ())
+        if answer.table.num_rows == 1:
+            return answer.table.column(0)[0].as_py()
+    raise Unsupported("EXECUTE takes constants", hint="write each value out")
 
 
 async def deallocate(dialogue: Dialogue, command: Command, _: Sequence[Any]) -> Reply:

@@ -140,19 +140,14 @@ class Dialogue:
         """Settle the types of a statement's parameters."""
         if prepared.kinds is not None:
             return
-        command = prepared.command
-        given = prepared.given
-        count = 0 if command is None else command.parameters
-        if command is None or all(n in given for n in range(1, count + 1)):
-            kinds = [given[n] for n in range(1, count + 1)]
-            found = [kind.duckdb for kind in kinds]
-        else:
-            inner = command.inner or command
-            known = {n: kind.duckdb for n, kind in given.items() if n <= count}
+        command, given = prepared.command, prepared.given
+        known = {n: given[n].duckdb for n in range(1, prepared.used + 1) if n in given}
+        found = list(known.values())
+        if command is not None and len(known) < prepared.used:
             found = await self._threaded(
-                self.desk.asking, self.desk.types, self.asker, inner, known
+                self.desk.asking, self.desk.types, self.asker, command.inner or command, known
             )
-            kinds = [given.get(n) or kind_of(kind) for n, kind in enumerate(found, 1)]
+        kinds = [given.get(n) or kind_of(kind) for n, kind in enumerate(found, 1)]
         # A client may settle the types of more than there are: it must give values for them too.
         kinds += [given.get(n, TEXT) for n in range(len(kinds) + 1, prepared.wanted + 1)]
         prepared.kinds, prepared.types = kinds, found
@@ -165,7 +160,7 @@ class Dialogue:
         if command.kind == "show":
             return shown(self.run_time, command.name).columns
         if command.kind == "fetch":
-            return self.portal(command.name).answer_columns
+            return self.portal(command.name).declared.columns
         if command.kind == "execute":
             return await self.columns(self.statement(command.name))
         key = (self.desk.state(self.asker), tuple(sorted(self.run_time.options.items())))
@@ -310,16 +305,12 @@ class Dialogue:
             raise TakenCursorError(f'cursor "{command.name}" already exists')
         formats = (1,) if command.options.get("binary") else ()
         answer = await self.answer(inner, arguments)
-        made = Portal(command.name, Prepared(inner), formats=formats, hold=command.hold)
-        made.answer = answer
-        self.open(made)
+        self.open(Portal(command.name, Prepared(inner), (), formats, command.hold, answer))
         return Reply(command.tag)
 
     async def _fetch(self, command: Command, _: Sequence[Any]) -> Reply:
         portal = self.portal(command.name)
-        answer = portal.answer
-        if answer is None:
-            raise UnknownCursorError(f'cursor "{command.name}" has not begun')
+        answer = portal.declared
         picked, portal.position = moved(
             portal.position, answer.table.num_rows, command.direction, command.count
         )
