@@ -92,7 +92,7 @@ class Server:
     ) -> None:
         self.security = security or Security()
         self.allowance = allowance or Allowance()
-        self._desk = Desk(house, workers=self.allowance.workers, limits=house.limits)
+        self._desk = Desk(house, self.allowance.workers)
         self._house = house
         self._clients: dict[int, _Client] = {}
         self._numbers = itertools.count(1)

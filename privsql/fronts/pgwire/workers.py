@@ -7,24 +7,24 @@ session of its release, and can be canceled at every point of that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from privsql.answer.columns import arrays, columns
+from privsql.answer.columns import BARS, arrays, columns
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines import CanceledError, Watch, watching
 from privsql.engines.recent import Recent
 from privsql.errors import Error, Notice, NotSupportedError, Place
 from privsql.fronts.pgwire.catalog.answers import Catalog
 from privsql.fronts.pgwire.clock import timed
-from privsql.fronts.pgwire.releases import House, Lease, Version
+from privsql.fronts.pgwire.releases import House, Version
 from privsql.fronts.pgwire.settings import RunTime
 from privsql.policy.journal import JournalError
-from privsql.policy.limits import Limits
 from privsql.sql.nodes import Unsupported
 from privsql.sql.parse.parameter_types import settled_types
 from privsql.sql.postgres.commands import UnknownRelation
@@ -68,12 +68,22 @@ class Job:
             if self._end is not None:
                 self._end()
 
-    def works(self, end: Callable[[], None] | None) -> None:
-        """From now on this ends it."""
+    @contextmanager
+    def ended_by(self, end: Callable[[], None]) -> Iterator[None]:
+        """Meanwhile this ends it."""
         with self._lock:
+            self.check()
             self._end = end
-            if self.canceled and end is not None:
-                raise CanceledError("the statement was canceled")
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._end = None
+
+    def check(self) -> None:
+        """Go no further with what was canceled."""
+        if self.canceled:
+            raise CanceledError("the statement was canceled")
 
 
 @dataclass(frozen=True)
@@ -89,9 +99,8 @@ class Asker:
 class Desk:
     """What all connections of a server share."""
 
-    def __init__(self, house: House, *, workers: int = 4, limits: Limits | None = None) -> None:
+    def __init__(self, house: House, workers: int) -> None:
         self.house = house
-        self.limits = limits or Limits()
         self.asking = ThreadPoolExecutor(workers, thread_name_prefix="privsql ask")
         # Apart, so that long statements do not keep others from being read and sent.
         self.reading = ThreadPoolExecutor(2, thread_name_prefix="privsql read")
@@ -110,11 +119,11 @@ class Desk:
 
     def read(self, asker: Asker, text: str) -> tuple[Command, ...]:
         """The commands of a text."""
-        key, most = (self.state(asker), text), self.limits.characters
+        key, limits = (self.state(asker), text), self.house.limits
         versions = self.house.versions(asker.may).values()
         known = {version.name.lower(): version.columns for version in versions}
-        watch = Watch(self.limits.seconds)
-        found = tuple(watch.breakable(lambda: read(text, known, characters=most)))
+        watch = Watch(limits.seconds)
+        found = tuple(watch.breakable(lambda: read(text, known, characters=limits.characters)))
         if len(text) <= SHORT:
             self._commands.put(key, found)
         return found
@@ -157,13 +166,22 @@ class Desk:
         job: Job,
     ) -> Answer:
         """Run a command that returns rows."""
-        job.works(_nothing)
+        job.check()
         if command.kind != "query":
             return self._looked_up(asker, command, arguments, types, run_time, job)
-        version = self._version(asker, command)
-        with self.house.lease(version, asker.user) as lease:
-            values = timed(command, arguments, run_time.zone)
-            return self._asked(lease, command, values, run_time.options, job)
+        with (
+            self.house.lease(self._version(asker, command), asker.user) as lease,
+            job.ended_by(lease.interrupt),
+        ):
+            values = list(timed(command, arguments, run_time.zone)) or None
+            said, options = command.original, run_time.options
+            try:
+                outcome = lease.session.run(command.text, values, said=said, **options)
+                job.noted = True
+            except Error as problem:
+                job.noted = not isinstance(problem, JournalError)
+                raise
+        return self._answered(command, outcome)
 
     def _looked_up(
         self,
@@ -182,9 +200,8 @@ class Desk:
         catalog, kinds = self._catalog(asker), _catalog_types(types)
         text = typed(command.text, kinds)
         while True:
-            job.works(catalog.interrupt)
             try:
-                with watching(Watch(CATALOG_SECONDS)):
+                with job.ended_by(catalog.interrupt), watching(Watch(CATALOG_SECONDS)):
                     made = catalog.describe(text, kinds)
                     found = catalog.run(text, arguments, run_time.changed)
                 if command.kind == "catalog":
@@ -194,8 +211,6 @@ class Desk:
             except CanceledError:
                 if job.canceled:
                     raise
-            finally:
-                job.works(None)
 
     def instant(
         self, asker: Asker, command: Command, arguments: Sequence[Any], run_time: RunTime
@@ -210,26 +225,6 @@ class Desk:
                 return None
             found = session.run(command.text, values, said=command.original, **options)
             return self._answered(command, found)
-
-    def _asked(
-        self,
-        lease: Lease,
-        command: Command,
-        arguments: Sequence[Any],
-        options: Mapping[str, object],
-        job: Job,
-    ) -> Answer:
-        job.works(lease.interrupt)
-        try:
-            values, said = list(arguments) or None, command.original
-            outcome = lease.session.run(command.text, values, said=said, **options)
-            job.noted = True
-        except Error as problem:
-            job.noted = not isinstance(problem, JournalError)
-            raise
-        finally:
-            job.works(None)
-        return self._answered(command, outcome)
 
     def _answered(self, command: Command, outcome: Outcome) -> Answer:
         """An answer for the wire; a session that gives the same one again gets the same one."""
@@ -294,10 +289,6 @@ class Desk:
         self.house.close()
 
 
-def _nothing() -> None:
-    pass
-
-
 def _catalog_types(types: Sequence[str]) -> list[str]:
     return [kind.replace("OID", "UINTEGER") for kind in types]
 
@@ -314,23 +305,17 @@ def _names(command: Command, described: Sequence[str]) -> Sequence[str]:
 
 def _named(command: Command, described: Sequence[ResultColumn], bars: bool) -> tuple[Column, ...]:
     """PostgreSQL's names for columns; an error bar is called after its estimate."""
-    owners: list[int] = []  # of each column, the one that was asked for
-    skip = 0
-    for at, column in enumerate(described):
-        if skip:
-            skip -= 1
-            owners.append(owners[-1])
-        else:
-            owners.append(at)
-            skip = 4 if bars and column.estimate else 0
-    asked = list(dict.fromkeys(owners))
-    names = dict(zip(asked, _names(command, [described[i].name for i in asked]), strict=True))
-    made: list[Column] = []
-    for at, column in enumerate(described):
-        owner = owners[at]
-        suffix = "" if at == owner else column.name.removeprefix(described[owner].name)
-        made.append((names[owner] + suffix, column.type))
-    return tuple(made)
+    asked: list[int] = []  # the columns that are no bars
+    at = 0
+    while at < len(described):
+        asked.append(at)
+        at += 1 + len(BARS) if bars and described[at].estimate else 1
+    names = _names(command, [described[i].name for i in asked])
+    return tuple(
+        (name + column.name.removeprefix(described[first].name), column.type)
+        for first, stop, name in zip(asked, [*asked[1:], len(described)], names, strict=True)
+        for column in described[first:stop]
+    )
 
 
 def _table(outcome: Outcome) -> pa.Table:
