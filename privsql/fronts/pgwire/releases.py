@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from privsql import files
@@ -54,29 +54,8 @@ class Version:
     @property
     def columns(self) -> dict[str, str]:
         """DuckDB's type of each column that may be named, in lower case."""
-        found = {column.name.lower(): column.type for column in self.manifest.public}
-        return found | {column.name.lower(): column.type for column in self.manifest.sensitive}
-
-
-@dataclass(eq=False)
-class Lease:
-    """A session that is one statement's for as long as it takes."""
-
-    version: Version
-    session: Session
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _over: bool = False
-
-    def interrupt(self) -> None:
-        """End the statement; nothing happens when it has ended, and nothing to the next one."""
-        with self._lock:
-            if not self._over:
-                self.session.interrupt()
-
-    def end(self) -> None:
-        """Whoever interrupts from now on is late."""
-        with self._lock:
-            self._over = True
+        columns = (*self.manifest.public, *self.manifest.sensitive)
+        return {column.name.lower(): column.type for column in columns}
 
 
 class House:
@@ -152,18 +131,17 @@ class House:
         return found
 
     def _renew(self, name: str, path: Path, now: tuple[int, int, int]) -> bool:
+        self._failed[name] = now  # until it is served: whoever asks goes on with the version before
         try:
             version = self._opened(path)
         except Error as problem:
-            # Whoever asks goes on with the version that there was.
             log.warning("%s was published again but cannot be served: %s", name, problem.reason)
-            self._failed[name] = now
             return False
         if version.name != name:
             self._folders.remove(version.path)
             log.warning("the file of %s now holds another table: not served", name)
-            self._failed[name] = now
             return False
+        del self._failed[name]
         with self._turn:
             old, self._current[name] = self._current[name], version
             old.retired = True
@@ -199,30 +177,31 @@ class House:
     # -- sessions ------------------------------------------------------------------------
 
     @contextmanager
-    def lease(self, version: Version, user: str) -> Iterator[Lease]:
+    def lease(self, version: Version, user: str) -> Iterator[Session]:
         """A session of a version for one statement of a user."""
         session = self._take(version, user)
-        lease = Lease(version, session)
         try:
-            yield lease
+            yield session
         finally:
-            lease.end()
             self._give(version, user, session)
 
     @contextmanager
     def idle(self, version: Version, user: str) -> Iterator[Session | None]:
         """A session that is there and free at once, or None."""
-        session = None
         with self._turn:
-            for at in range(len(self._idle) - 1, -1, -1):
-                if self._idle[at][0] is version and self._idle[at][1] == user:
-                    session = self._idle.pop(at)[2]
-                    break
+            session = self._free(version, user)
         try:
             yield session
         finally:
             if session is not None:
                 self._give(version, user, session)
+
+    def _free(self, version: Version, user: str) -> Session | None:
+        """The idle session of a user that was used last."""
+        for at in reversed(range(len(self._idle))):
+            if self._idle[at][0] is version and self._idle[at][1] == user:
+                return self._idle.pop(at)[2]
+        return None
 
     def _take(self, version: Version, user: str) -> Session:
         while True:
@@ -232,9 +211,8 @@ class House:
                     raise OperationalError("the server is shutting down")
                 if version.retired:
                     version = self._current[version.name]
-                for at in range(len(self._idle) - 1, -1, -1):
-                    if self._idle[at][0] is version and self._idle[at][1] == user:
-                        return self._idle.pop(at)[2]
+                if (session := self._free(version, user)) is not None:
+                    return session
                 if self._live < self._most:
                     self._live += 1
                     version.sessions += 1

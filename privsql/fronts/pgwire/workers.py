@@ -137,8 +137,8 @@ class Desk:
             # There, an UINTEGER is the number of an object; drivers look at the difference.
             found = [kind.replace("UINTEGER", "OID") for kind in found]
         else:
-            with self.house.lease(self._version(asker, command), asker.user) as lease:
-                found = lease.session.parameter_types(command.text, given)
+            with self.house.lease(self._version(asker, command), asker.user) as session:
+                found = session.parameter_types(command.text, given)
         missing = max(0, command.parameters - len(found))
         return [*found[: command.parameters], *["VARCHAR"] * missing]
 
@@ -151,9 +151,9 @@ class Desk:
             made = self._catalog(asker).describe(typed(command.text, kinds), kinds)
             return _as_named(command, made)
         options = run_time.options
-        with self.house.lease(self._version(asker, command), asker.user) as lease:
+        with self.house.lease(self._version(asker, command), asker.user) as session:
             known = [*types[: command.parameters], *command.clocks] if command.clocks else types
-            described = lease.session.describe(command.text, known, **options)
+            described = session.describe(command.text, known, **options)
         return _named(command, described, bool(options.get("error_bars")))
 
     def answer(
@@ -170,13 +170,13 @@ class Desk:
         if command.kind != "query":
             return self._looked_up(asker, command, arguments, types, run_time, job)
         with (
-            self.house.lease(self._version(asker, command), asker.user) as lease,
-            job.ended_by(lease.interrupt),
+            self.house.lease(self._version(asker, command), asker.user) as session,
+            job.ended_by(session.interrupt),
         ):
             values = list(timed(command, arguments, run_time.zone)) or None
             said, options = command.original, run_time.options
             try:
-                outcome = lease.session.run(command.text, values, said=said, **options)
+                outcome = session.run(command.text, values, said=said, **options)
                 job.noted = True
             except Error as problem:
                 job.noted = not isinstance(problem, JournalError)

@@ -22,7 +22,8 @@ behind ``privsql serve`` is a PostgreSQL database to SQLAlchemy: ``postgresql+ps
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +32,7 @@ from sqlalchemy.engine import URL, Connection, Engine, default
 from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection, ReflectedColumn
 
 from privsql.errors import InterfaceError, Notice, ProgrammingError
+from privsql.fronts.pgwire.settings import own_value
 from privsql.fronts.sqlalchemy import catalog as shown
 from privsql.fronts.sqlalchemy import compiler as sql
 from privsql.session.settings import Settings
@@ -232,20 +234,7 @@ class PrivsqlDialect(default.DefaultDialect):
 # -- settings in the URL -------------------------------------------------------------------
 
 
-def _truth(text: str) -> bool:
-    if text.lower() in ("true", "1", "on", "yes"):
-        return True
-    if text.lower() in ("false", "0", "off", "no"):
-        return False
-    raise ValueError
-
-
-_OPTIONS: Mapping[str, Callable[[str], object]] = {
-    "estimator": str,
-    "confidence_level": float,
-    "error_bars": _truth,
-    "simultaneous": _truth,
-}
+_OPTIONS = tuple(each.name for each in fields(Settings))
 
 
 def _settings(query: Mapping[str, str | tuple[str, ...]]) -> dict[str, object]:
@@ -259,11 +248,7 @@ def _settings(query: Mapping[str, str | tuple[str, ...]]) -> dict[str, object]:
             )
         if not isinstance(text, str):
             raise exc.ArgumentError(f"the option {name!r} is given twice")
-        try:
-            found[short] = _OPTIONS[short](text)
-        except ValueError:
-            wanted = "a number" if short == "confidence_level" else "true or false"
-            raise exc.ArgumentError(f"the option {name!r} is {wanted}") from None
+        found[short] = own_value(short, text)
     # A wrong one is found here, where the URL is at hand, and not at the first query.
     try:
         Settings().with_options(found)
