@@ -54,8 +54,8 @@ class Version:
     @property
     def columns(self) -> dict[str, str]:
         """DuckDB's type of each column that may be named, in lower case."""
-        columns = (*self.manifest.public, *self.manifest.sensitive)
-        return {column.name.lower(): column.type for column in columns}
+        found = {column.name.lower(): column.type for column in self.manifest.public}
+        return found | {column.name.lower(): column.type for column in self.manifest.sensitive}
 
 
 class House:
@@ -131,17 +131,18 @@ class House:
         return found
 
     def _renew(self, name: str, path: Path, now: tuple[int, int, int]) -> bool:
-        self._failed[name] = now  # until it is served: whoever asks goes on with the version before
         try:
             version = self._opened(path)
         except Error as problem:
+            # Whoever asks goes on with the version that there was.
             log.warning("%s was published again but cannot be served: %s", name, problem.reason)
+            self._failed[name] = now
             return False
         if version.name != name:
             self._folders.remove(version.path)
             log.warning("the file of %s now holds another table: not served", name)
+            self._failed[name] = now
             return False
-        del self._failed[name]
         with self._turn:
             old, self._current[name] = self._current[name], version
             old.retired = True

@@ -97,6 +97,7 @@ FREE = {
     "xmloption": "content",
 }
 
+_DEFAULTS = Settings()
 _OURS = {f"privsql.{field.name}": field.name for field in fields(Settings)}
 _SPELLING = {name.lower(): name for name in (*FIXED, *ONLY, *FREE)}
 _SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d)?\s*")
@@ -230,10 +231,8 @@ class RunTime:
     @property
     def options(self) -> dict[str, object]:
         """Our settings that differ from the default, as options of a statement."""
-        now = asdict(self.settings)
-        return {
-            each.name: now[each.name] for each in fields(Settings) if now[each.name] != each.default
-        }
+        now = asdict(self.settings).items()
+        return {name: value for name, value in now if value != getattr(_DEFAULTS, name)}
 
     @staticmethod
     def _spelled(name: str) -> str:
@@ -271,7 +270,7 @@ def own_value(name: str, text: str) -> object:
     >>> own_value("error_bars", "Yes"), own_value("confidence_level", "high")
     (True, 'high')
     """
-    default, word = getattr(Settings(), name), text.strip().lower()
+    default, word = getattr(_DEFAULTS, name), text.strip().lower()
     if isinstance(default, bool):
         return _TRUTH.get(word, text)
     if isinstance(default, float):
