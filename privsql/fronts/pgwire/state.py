@@ -64,19 +64,21 @@ class Dialogue:
         """The commands of a text."""
         found = self.desk.known(self.asker, text)
         if found is None:
-            found = await self._threaded(self.desk.reading, self.desk.read, self.asker, text)
+            found = await self._threaded(self.desk.reading, self.desk.read, text)
         return found
 
     async def refused(self, text: str, command: Command | None, problem: Error) -> Error:
         """The error to tell; the statement is in the journal then, if there is one."""
         if self.noted or not text:
             return problem
-        work, pool = self.desk.refused, self.desk.reading
-        found: Error = await self._threaded(pool, work, self.asker, text, command, problem)
+        found: Error = await self._threaded(
+            self.desk.reading, self.desk.refused, text, command, problem
+        )
         return found
 
     async def _threaded(self, pool: Any, work: Callable[..., Any], *given: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
+        """What a method of the desk says to this asker."""
+        return await asyncio.get_running_loop().run_in_executor(pool, work, self.asker, *given)
 
     async def answer(
         self, command: Command, arguments: Sequence[Any], types: Sequence[str] = ()
@@ -100,7 +102,7 @@ class Dialogue:
         try:
             work, pool = self.desk.answer, self.desk.asking
             made: Answer = await self._threaded(
-                pool, work, self.asker, command, arguments, types, self.run_time, job
+                pool, work, command, arguments, types, self.run_time, job
             )
         finally:
             self._job, self.noted = None, job.noted
@@ -144,9 +146,8 @@ class Dialogue:
         known = {n: given[n].duckdb for n in range(1, prepared.used + 1) if n in given}
         found = list(known.values())
         if command is not None and len(known) < prepared.used:
-            found = await self._threaded(
-                self.desk.asking, self.desk.types, self.asker, command.inner or command, known
-            )
+            work, asked = self.desk.types, command.inner or command
+            found = await self._threaded(self.desk.asking, work, asked, known)
         kinds = [given.get(n) or kind_of(kind) for n, kind in enumerate(found, 1)]
         # A client may settle the types of more than there are: it must give values for them too.
         kinds += [given.get(n, TEXT) for n in range(len(kinds) + 1, prepared.wanted + 1)]
@@ -166,11 +167,8 @@ class Dialogue:
         key = (self.desk.state(self.asker), tuple(sorted(self.run_time.options.items())))
         if prepared.described is None or prepared.described[0] != key:
             await self.types(prepared)
-            work, types = self.desk.describe, prepared.types
-            found = await self._threaded(
-                self.desk.asking, work, self.asker, command, types, self.run_time
-            )
-            prepared.described = key, found
+            work, given = self.desk.describe, (command, prepared.types, self.run_time)
+            prepared.described = key, await self._threaded(self.desk.asking, work, *given)
         return prepared.described[1]
 
     # -- transactions --------------------------------------------------------------------
@@ -193,23 +191,15 @@ class Dialogue:
         if self.status == "I":
             self._close_portals()
 
-    def _close_portals(self, *, all_: bool = False) -> None:
-        self.portals = (
-            {} if all_ else {name: each for name, each in self.portals.items() if each.hold}
-        )
-
-    def _end(self, committed: bool) -> None:
-        self.status = "I"
-        self._savepoints.clear()
-        self._close_portals()
-        self.run_time.end(committed)
+    def _close_portals(self) -> None:
+        self.portals = {name: each for name, each in self.portals.items() if each.hold}
 
     # -- commands ------------------------------------------------------------------------
 
     async def execute(
         self, command: Command, arguments: Sequence[Any] = (), types: Sequence[str] = ()
     ) -> Reply:
-        """Carry a command out."""
+        """Carry a command out; where there is nothing to say, its tag is the reply."""
         self.check(command)
         if command.kind in ROWS:
             return Reply(command.tag, await self.answer(command, arguments, types))
@@ -219,7 +209,7 @@ class Dialogue:
                 f"{command.name or command.kind.upper()} is not a query",
                 hint="privsql answers SELECT and changes no data",
             )
-        return await work(self, command, arguments)
+        return await work(self, command, arguments) or Reply(command.tag)
 
     async def _begin(self, command: Command, _: Sequence[Any]) -> Reply:
         if self.status == "T":
@@ -229,35 +219,29 @@ class Dialogue:
         self.run_time.begin()
         return Reply(command.tag)
 
-    async def _commit(self, command: Command, _: Sequence[Any]) -> Reply:
-        if self.status == "I":
-            text = "there is no transaction in progress"
-            return Reply(command.tag, warning=warning_fields(text, "25P01"))
-        good = self.status == "T"
-        self._end(good)
-        return Reply(command.tag if good else "ROLLBACK")
-
-    async def _rollback(self, command: Command, _: Sequence[Any]) -> Reply:
-        if command.name:
+    async def _end(self, command: Command, _: Sequence[Any]) -> Reply:
+        if command.name:  # ROLLBACK TO
             self._savepoint_known(command.name)
             self.status = "T"
             return Reply(command.tag)
         if self.status == "I":
             text = "there is no transaction in progress"
             return Reply(command.tag, warning=warning_fields(text, "25P01"))
-        self._end(False)
-        return Reply(command.tag)
+        committed = command.kind == "commit" and self.status == "T"
+        self.status = "I"
+        self._savepoints.clear()
+        self._close_portals()
+        self.run_time.end(committed)
+        return Reply(command.tag if committed else "ROLLBACK")
 
-    async def _savepoint(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _savepoint(self, command: Command, _: Sequence[Any]) -> None:
         if self.status == "I":
             raise NoTransactionError("SAVEPOINT can only be used in transaction blocks")
         self._savepoints.append(command.name)
-        return Reply(command.tag)
 
-    async def _release(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _release(self, command: Command, _: Sequence[Any]) -> None:
         at = self._savepoint_known(command.name)
         del self._savepoints[at:]
-        return Reply(command.tag)
 
     def _savepoint_known(self, name: str) -> int:
         if name not in self._savepoints:
@@ -266,36 +250,33 @@ class Dialogue:
 
     # -- settings ------------------------------------------------------------------------
 
-    async def _set(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _set(self, command: Command, _: Sequence[Any]) -> None:
         if command.name in ("transaction", "default_transaction"):
             for name, value in command.options.items():
                 self.run_time.set(f"{command.name}_{name}", value, local=command.local)
         elif command.name != "constraints":
             self.run_time.set(command.name, command.value or "", local=command.local)
-        return Reply(command.tag)
 
-    async def _reset(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _reset(self, command: Command, _: Sequence[Any]) -> None:
         self.run_time.reset(command.name)
-        return Reply(command.tag)
 
     async def _show(self, command: Command, _: Sequence[Any]) -> Reply:
         return Reply(command.tag, shown(self.run_time, command.name))
 
-    async def _discard(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _discard(self, command: Command, _: Sequence[Any]) -> None:
         if command.name.lower() == "all":
             if self.status != "I":
                 raise NoTransactionError("DISCARD ALL cannot run inside a transaction block")
             self.statements.clear()
-            self._close_portals(all_=True)
+            self.portals.clear()
             self.run_time.reset("all")
-        return Reply(command.tag)
 
-    async def _done(self, command: Command, _: Sequence[Any]) -> Reply:
-        return Reply(command.tag)
+    async def _nothing(self, command: Command, _: Sequence[Any]) -> None:
+        """Nobody is ever notified of anything, so there is nothing to listen for."""
 
     # -- cursors -------------------------------------------------------------------------
 
-    async def _declare(self, command: Command, arguments: Sequence[Any]) -> Reply:
+    async def _declare(self, command: Command, arguments: Sequence[Any]) -> None:
         if self.status == "I" and not command.hold:
             raise NoTransactionError("DECLARE CURSOR can only be used in transaction blocks")
         inner = command.inner
@@ -306,7 +287,6 @@ class Dialogue:
         formats = (1,) if command.options.get("binary") else ()
         answer = await self.answer(inner, arguments)
         self.open(Portal(command.name, Prepared(inner), (), formats, command.hold, answer))
-        return Reply(command.tag)
 
     async def _fetch(self, command: Command, _: Sequence[Any]) -> Reply:
         portal = self.portal(command.name)
@@ -321,13 +301,12 @@ class Dialogue:
         portal.said = True
         return Reply(command.tag, Answer(answer.columns, table, notices))
 
-    async def _close(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _close(self, command: Command, _: Sequence[Any]) -> None:
         if command.name:
             self.portal(command.name)
             del self.portals[command.name]
         else:
-            self._close_portals(all_=True)
-        return Reply(command.tag)
+            self.portals.clear()
 
     async def _copy(self, command: Command, arguments: Sequence[Any]) -> Reply:
         if command.inner is None or command.inner.kind not in ROWS:
@@ -336,18 +315,18 @@ class Dialogue:
         return Reply(command.tag, await self.answer(command.inner, arguments), how)
 
 
-_Work = Callable[[Dialogue, Command, Sequence[Any]], Awaitable[Reply]]
+_Work = Callable[[Dialogue, Command, Sequence[Any]], Awaitable[Reply | None]]
 _WORK: dict[str, _Work] = {
     "begin": Dialogue._begin,
-    "commit": Dialogue._commit,
-    "rollback": Dialogue._rollback,
+    "commit": Dialogue._end,
+    "rollback": Dialogue._end,
     "savepoint": Dialogue._savepoint,
     "release": Dialogue._release,
     "set": Dialogue._set,
     "reset": Dialogue._reset,
     "show": Dialogue._show,
     "discard": Dialogue._discard,
-    "listen": Dialogue._done,
+    "listen": Dialogue._nothing,
     "declare": Dialogue._declare,
     "fetch": Dialogue._fetch,
     "move": Dialogue._fetch,
