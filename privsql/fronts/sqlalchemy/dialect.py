@@ -22,14 +22,14 @@ behind ``privsql serve`` is a PostgreSQL database to SQLAlchemy: ``postgresql+ps
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
 from sqlalchemy import event, exc, pool
 from sqlalchemy.engine import URL, Connection, Engine, default
-from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection, ReflectedColumn
+from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection
 
 from privsql.errors import InterfaceError, Notice, ProgrammingError
 from privsql.fronts.pgwire.settings import own_value
@@ -54,6 +54,17 @@ class PrivsqlContext(default.DefaultExecutionContext):
         self.root_connection.info["notices"] = self.notices
         for notice in self.notices:
             log.info("%s", notice)
+
+
+def _about(told: Callable[[shown.Table], Any]) -> Any:
+    """A method that tells something of a table, if there is such a table."""
+
+    def method(
+        self: PrivsqlDialect, connection: Connection, name: str, schema: str | None = None, **_: Any
+    ) -> Any:
+        return told(self._table(connection, name, schema))
+
+    return method
 
 
 class PrivsqlDialect(default.DefaultDialect):
@@ -127,11 +138,7 @@ class PrivsqlDialect(default.DefaultDialect):
     def do_savepoint(self, connection: Connection, name: str) -> None:
         """Do nothing."""
 
-    def do_rollback_to_savepoint(self, connection: Connection, name: str) -> None:
-        """Do nothing."""
-
-    def do_release_savepoint(self, connection: Connection, name: str) -> None:
-        """Do nothing."""
+    do_rollback_to_savepoint = do_release_savepoint = do_savepoint
 
     def get_isolation_level_values(self, dbapi_conn: DBAPIConnection) -> Any:
         """All that SQL knows."""
@@ -165,41 +172,14 @@ class PrivsqlDialect(default.DefaultDialect):
         """Whether a query could name it."""
         return table_name.casefold() in map(str.casefold, self._tables(connection, schema))
 
-    def get_columns(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedColumn]:
-        """Columns that a query can name; the comment says whether one was perturbed."""
-        return list(self._table(connection, table_name, schema).columns)
-
-    def get_table_comment(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
-        """What the release promises."""
-        return {"text": self._table(connection, table_name, schema).comment}
-
-    def get_pk_constraint(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
-        """A published row has no key."""
-        self._table(connection, table_name, schema)
-        return {"constrained_columns": [], "name": None}
-
-    def _nothing(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
-        """Nothing of the kind, if there is such a table."""
-        self._table(connection, table_name, schema)
-        return []
-
-    get_foreign_keys = get_indexes = get_unique_constraints = _nothing
-    get_check_constraints = _nothing
-
-    def get_table_options(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
-        """None."""
-        self._table(connection, table_name, schema)
-        return {}
+    # The comment of a column says whether it was perturbed, that of a table what is promised.
+    get_columns = _about(lambda table: list(table.columns))
+    get_table_comment = _about(lambda table: {"text": table.comment})
+    # A published row has no key, and a table has nothing else beside it.
+    get_pk_constraint = _about(lambda table: {"constrained_columns": [], "name": None})
+    get_table_options = _about(lambda table: {})
+    get_foreign_keys = get_indexes = _about(lambda table: [])
+    get_unique_constraints = get_check_constraints = get_indexes
 
     def _none(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
         """A release has tables only."""

@@ -150,7 +150,7 @@ def _asker(security: Security, house: House, user: str, database: str) -> Asker:
 
     if database in (DATABASE, user, "postgres"):
         return Asker(user, database, may)
-    if not any(name == database for name in house.versions(may)):
+    if database not in house.versions(may):
         raise UnknownDatabaseError(f'database "{database}" does not exist')
     return Asker(user, database, lambda name: name == database and may(name))
 
@@ -161,19 +161,12 @@ def _options(text: str) -> dict[str, str]:
     >>> _options("-c statement_timeout=5s --search_path=a\\ b")
     {'statement_timeout': '5s', 'search_path': 'a b'}
     """
-    words = text.replace("\\ ", "\0").split()
+    words = iter(text.replace("\\ ", "\0").split())
     found: dict[str, str] = {}
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "-c" and at + 1 < len(words):
-            at += 1
-            word = words[at]
-        else:
-            word = word.removeprefix("--").removeprefix("-c")
-        name, equals, value = word.partition("=")
+    for word in words:
+        said = next(words, "") if word == "-c" else word.removeprefix("--").removeprefix("-c")
+        name, equals, value = said.partition("=")
         if not equals:
             raise ProtocolError("the options of the connection cannot be read")
         found[name.replace("-", "_")] = value.replace("\0", " ")
-        at += 1
     return found
