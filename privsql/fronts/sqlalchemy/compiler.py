@@ -83,9 +83,7 @@ class PrivsqlCompiler(compiler.SQLCompiler):
 
     def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         """A part that matches is enough, as in PostgreSQL's ``~``."""
-        return (
-            f"regexp_matches({', '.join(self._sides(binary, kw))}{self._modifier(binary, 'flags')})"
-        )
+        return self._regexp("regexp_matches", binary, kw)
 
     def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         """The contrary."""
@@ -93,14 +91,16 @@ class PrivsqlCompiler(compiler.SQLCompiler):
 
     def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         """The first match unless the flags hold ``g``, as in PostgreSQL."""
-        return (
-            f"regexp_replace({', '.join(self._sides(binary, kw))}{self._modifier(binary, 'flags')})"
-        )
+        return self._regexp("regexp_replace", binary, kw)
+
+    def _regexp(self, function: str, binary: Any, kw: Any) -> str:
+        left, right = self._sides(binary, kw)
+        return f"{function}({left}, {right}{self._modifier(binary, 'flags', ', ')})"
 
     def _sides(self, binary: Any, kw: Any) -> tuple[str, str]:
         return self.process(binary.left, **kw), self.process(binary.right, **kw)
 
-    def _modifier(self, binary: Any, name: str, before: str = ", ") -> str:
+    def _modifier(self, binary: Any, name: str, before: str) -> str:
         value = binary.modifiers.get(name)
         return "" if value is None else before + self.render_literal_value(value, types.STRINGTYPE)
 

@@ -60,9 +60,9 @@ def _about(told: Callable[[shown.Table], Any]) -> Any:
     """A method that tells something of a table, if there is such a table."""
 
     def method(
-        self: PrivsqlDialect, connection: Connection, name: str, schema: str | None = None, **_: Any
+        self: Any, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        return told(self._table(connection, name, schema))
+        return told(self._table(connection, table_name, schema))
 
     return method
 
