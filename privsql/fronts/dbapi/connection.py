@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from privsql import errors
 from privsql.answer.columns import arrays, columns
@@ -29,29 +29,10 @@ from privsql.answer.result import Answer
 from privsql.answer.values import rows
 from privsql.errors import InterfaceError, ProgrammingError
 
+if TYPE_CHECKING:
+    from privsql.session.session import Session
+
 Parameters = Sequence[Any] | Mapping[str, Any]
-
-
-class SessionLike(Protocol):
-    """The interface of a session for a connection."""
-
-    def run(self, sql: str, parameters: Parameters | None = None, **options: object) -> Outcome:
-        """Answer one statement."""
-
-    def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
-        """Explain how it would be answered."""
-
-    def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
-        """Spell out the predicate-complement queries of a count."""
-
-    def statements(self, sql: str) -> list[str]:
-        """Split at semicolons."""
-
-    def interrupt(self) -> None:
-        """Stop the statement that runs."""
-
-    def close(self) -> None:
-        """Close the release."""
 
 
 def connect(
@@ -82,7 +63,7 @@ class Connection:
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
-    def __init__(self, session: SessionLike) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._turn = threading.RLock()
         self._closed = False
@@ -151,7 +132,7 @@ class Connection:
         """Close."""
         self.close()
 
-    def _open(self) -> SessionLike:
+    def _open(self) -> Session:
         if self._closed:
             raise InterfaceError(
                 "the connection is closed", hint="open another with privsql.connect(path)"

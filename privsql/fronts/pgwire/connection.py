@@ -67,48 +67,38 @@ class Connection:
             await self._message(kind, body)
 
     async def _message(self, kind: int, body: bytes) -> None:
-        if kind == _QUERY:
-            self._pending, self._skipping = None, False
-            await self._query(body)
-            return
-        if self._skipping and kind != _SYNC:
+        if self._skipping and kind not in _ENDS:
             return
         step = _STEPS.get(kind)
         if step is None:
             raise ProtocolError("there is no message of this kind")
         self._about, self._dialogue.noted = Prepared(None), False
         try:
-            if self._pending is not None and kind != _EXECUTE:
+            if self._pending is not None and kind not in (_QUERY, _EXECUTE):
                 await self._describe_pending()
             await step(self, body)
         except (ProtocolError, Closed):
             raise
         except Exception as problem:  # a bug of ours must not end the server
             await self._failed(problem)
-            self._skipping = kind != _SYNC
-        if kind == _SYNC:
+            self._skipping = True
+        if kind in _ENDS:
+            self._skipping = False
+            self._dialogue.sync()
             self._ready()
 
     # -- simple --------------------------------------------------------------------------
 
     async def _query(self, body: bytes) -> None:
         text = codec.one_text(body)
-        self._about, self._dialogue.noted = Prepared(None, text=text), False
-        try:
-            for command in await self._dialogue.read(text):
-                self._about = Prepared(command, text=text)
-                if command.kind == "empty":
-                    self._channel.say(codec.EMPTY_QUERY)
-                    continue
-                self._dialogue.noted = False
-                reply = await self._dialogue.execute(command)
-                await self._replied(reply, Portal("", self._about), command, tell=True)
-        except (ProtocolError, Closed):
-            raise
-        except Exception as problem:
-            await self._failed(problem)
-        self._dialogue.sync()
-        self._ready()
+        self._pending, self._about = None, Prepared(None, text=text)
+        for command in await self._dialogue.read(text):
+            self._about, self._dialogue.noted = Prepared(command, text=text), False
+            if command.kind == "empty":
+                self._channel.say(codec.EMPTY_QUERY)
+                continue
+            reply = await self._dialogue.execute(command)
+            await self._replied(reply, Portal("", self._about), command, tell=True)
 
     # -- extended ------------------------------------------------------------------------
 
@@ -219,12 +209,8 @@ class Connection:
     async def _flush(self, _: bytes) -> None:
         await self._channel.drain()
 
-    async def _sync(self, _: bytes) -> None:
-        self._skipping = False
-        self._dialogue.sync()
-
-    async def _ignore(self, _: bytes) -> None:
-        """Copy messages of a client that has not heard yet that its COPY failed."""
+    async def _nothing(self, _: bytes) -> None:
+        """Sync; copy messages of a client that has not heard yet that its COPY failed."""
 
     # -- out -----------------------------------------------------------------------------
 
@@ -360,6 +346,7 @@ def _formats(given: Sequence[int], count: int) -> list[int]:
 
 
 _QUERY, _SYNC, _EXECUTE, _TERMINATE = ord("Q"), ord("S"), ord("E"), ord("X")
+_ENDS = (_QUERY, _SYNC)  # the client waits for ReadyForQuery
 _STEPS: dict[int, Any] = {
     ord("P"): Connection._parse,
     ord("B"): Connection._bind,
@@ -367,8 +354,9 @@ _STEPS: dict[int, Any] = {
     _EXECUTE: Connection._execute,
     ord("C"): Connection._close,
     ord("H"): Connection._flush,
-    _SYNC: Connection._sync,
-    ord("d"): Connection._ignore,
-    ord("c"): Connection._ignore,
-    ord("f"): Connection._ignore,
+    _QUERY: Connection._query,
+    _SYNC: Connection._nothing,
+    ord("d"): Connection._nothing,
+    ord("c"): Connection._nothing,
+    ord("f"): Connection._nothing,
 }

@@ -190,9 +190,9 @@ class Server:
         if len(self._clients) > self.allowance.connections:
             raise BusyError("sorry, too many clients already")
         channel.most = self.allowance.message
-        run_time = RunTime(found.asker.user, found.settings)
-        asker = replace(found.asker, process=client.number)
-        client.dialogue = Dialogue(self._desk, asker, run_time)
+        asker, settings = found
+        run_time = RunTime(asker.user, settings)
+        client.dialogue = Dialogue(self._desk, replace(asker, process=client.number), run_time)
         for name, value in run_time.news():
             channel.say(codec.parameter_status(name, value))
         channel.say(codec.backend_key(client.number, client.secret))

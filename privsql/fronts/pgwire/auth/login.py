@@ -35,22 +35,14 @@ class Security:
     require_tls: bool = False
 
 
-@dataclass(frozen=True)
-class Entered:
-    """An authenticated client."""
-
-    asker: Asker
-    settings: dict[str, str]
-
-
 async def enter(
     channel: Channel,
     security: Security,
     house: House,
     cancel: Callable[[bytes], None],
     claims: Callable[[str], None] = lambda _: None,
-) -> Entered | None:
-    """Authenticate a client; None for a request to cancel.
+) -> tuple[Asker, dict[str, str]] | None:
+    """Authenticate a client: who asks, and the settings given; None for a request to cancel.
 
     ``claims`` is told the name that they give, before anything is proven.
     """
@@ -90,7 +82,7 @@ async def enter(
     }
     settings |= _options(given.get("options", ""))
     channel.say(codec.AUTHENTICATED)
-    return Entered(asker, settings)
+    return asker, settings
 
 
 async def _encrypted(channel: Channel, security: Security, code: int) -> bool:

@@ -15,6 +15,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -212,13 +213,9 @@ def _lists(column: Array, encode: Callable[[Array], Array]) -> list[list[Any] | 
     """The elements of each list, encoded all at once."""
     if isinstance(column.type, pa.FixedSizeListType):
         column = column.cast(pa.list_(column.type.value_type))
-    elements = encode(column.flatten()).to_pylist()
-    found: list[list[Any] | None] = []
-    at = 0
-    for length in column.value_lengths().to_pylist():
-        found.append(None if length is None else elements[at : at + length])
-        at += length or 0
-    return found
+    elements = iter(encode(column.flatten()).to_pylist())
+    lengths = column.value_lengths().to_pylist()
+    return [None if length is None else list(islice(elements, length)) for length in lengths]
 
 
 def array_texts(column: Array, encode: Callable[[Array], Array]) -> Array:
