@@ -246,23 +246,11 @@ def parameter_description(oids: Sequence[int]) -> bytes:
     return message(b"t", struct.pack(f"!H{len(oids)}I", len(oids), *oids))
 
 
-@dataclass(frozen=True)
-class Field:
-    """A column of a RowDescription."""
-
-    name: str
-    oid: int
-    size: int
-    modifier: int = -1
-    format: int = 0
-
-
-def row_description(columns: Sequence[Field]) -> bytes:
-    """The columns of rows that follow."""
+def row_description(columns: Sequence[tuple[str, int, int, int, int]]) -> bytes:
+    """The columns of rows that follow: name, OID, size, modifier and format of each."""
     parts = [struct.pack("!H", len(columns))]
-    for column in columns:
-        place = _COLUMN.pack(0, 0, column.oid, column.size, column.modifier, column.format)
-        parts += [text(column.name), place]
+    for name, *kind in columns:
+        parts += [text(name), _COLUMN.pack(0, 0, *kind)]
     return message(b"T", b"".join(parts))
 
 

@@ -34,7 +34,7 @@ def described(names: Sequence[str], kinds: Sequence[Kind], formats: Sequence[int
     """The columns of rows that follow."""
     return codec.row_description(
         [
-            codec.Field(name, kind.oid, kind.size, kind.modifier, form)
+            (name, kind.oid, kind.size, kind.modifier, form)
             for name, kind, form in zip(names, kinds, formats, strict=True)
         ]
     )
