@@ -117,3 +117,20 @@ def test_a_release_that_cannot_be_copied_any_more_stays_as_it_was(
     with house.lease(version, "ann") as session:
         assert session.run(COUNT).table.num_rows == 1
     house.close()
+
+
+def test_a_version_that_was_replaced_is_asked_for_its_successor(served: Path, folder: Path):
+    """Who knew the old version gets a session of the new one, and it is counted as such."""
+    house = House([served], limits=SMALL, folder=folder)
+    old = house.versions()["patients"]
+    shutil.copyfile(served, folder / "again")
+    (folder / "again").replace(served)
+    assert house.refresh() == ["patients"]
+    new = house.versions()["patients"]
+    with house.lease(old, "ann") as first:
+        assert first.run(COUNT).table.num_rows == 1
+    assert (old.sessions, new.sessions) == (0, 1)
+    with house.lease(new, "ann") as second:
+        assert second is first  # kept for the next statement
+    house.close()
+    assert not list(folder.glob(f"{PREFIX}*"))
