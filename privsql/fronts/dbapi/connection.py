@@ -88,15 +88,13 @@ class Connection:
 
     def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
         """How a statement would be answered: states, scan, reconstruction, expected width."""
-        bound = _bound(parameters)
         with self._turn:
-            return self._open().explain(sql, bound, **options)
+            return self._open().explain(sql, _bound(parameters), **options)
 
     def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
         """The 2^k predicate-complement queries of a conjunctive count, spelled out."""
-        bound = _bound(parameters)
         with self._turn:
-            return self._open().expand(sql, bound)
+            return self._open().expand(sql, _bound(parameters))
 
     def interrupt(self) -> None:
         """Stop the statement that another thread runs on this connection."""
@@ -146,8 +144,7 @@ class Connection:
         bound = _bound(parameters)
         with self._turn:
             session = self._open()
-            several = ";" in (sql or "")
-            parts = session.statements(sql) if several else [sql]
+            parts = session.statements(sql) if ";" in (sql or "") else [sql]
             if not parts:
                 raise ProgrammingError("there is no statement in this text")
             if len(parts) > 1 and bound:
@@ -166,15 +163,17 @@ class Connection:
 class Cursor:
     """Runs statements and holds the rows of the last one (PEP 249)."""
 
-    notices: tuple[Notice, ...]
-    _columns: tuple[ResultColumn, ...] | None
-    _rows: list[tuple[Any, ...]] | None
-
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.arraysize = 1
         self._closed = False
         self._forget()
+
+    def _forget(self) -> None:
+        self._columns: tuple[ResultColumn, ...] | None = None
+        self._rows: list[tuple[Any, ...]] | None = None
+        self._next = 0
+        self.notices: tuple[Notice, ...] = ()
 
     # -- ask -------------------------------------------------------------------------
 
@@ -273,12 +272,6 @@ class Cursor:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
-
-    def _forget(self) -> None:
-        self._columns = None
-        self._rows = None
-        self._next = 0
-        self.notices = ()
 
     def _open(self) -> None:
         self.connection._open()

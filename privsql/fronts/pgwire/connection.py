@@ -113,8 +113,6 @@ class Connection:
             self._dialogue.check(command)
         kinds = enumerate(map(kind_of_oid, asked.oids), 1)
         given = {n: kind for n, kind in kinds if kind is not None and kind.name != "unknown"}
-        if not asked.name:
-            self._dialogue.statements.pop("", None)
         self._dialogue.prepare(asked.name, Prepared(command, given, asked.text))
         self._channel.say(codec.PARSE_COMPLETE)
 
@@ -122,22 +120,19 @@ class Connection:
         asked = codec.bind(body)
         prepared = self._about = self._dialogue.statement(asked.statement)
         self._dialogue.check(prepared.command)
-        wanted = prepared.wanted
-        if len(asked.values) != wanted:
+        if len(asked.values) != prepared.wanted:
             raise BindError(
                 f"bind message supplies {len(asked.values)} parameters,"
-                f' but prepared statement "{asked.statement}" requires {wanted}'
+                f' but prepared statement "{asked.statement}" requires {prepared.wanted}'
             )
         await self._dialogue.types(prepared)
-        formats = sending.formats_of(asked.formats, wanted)
+        formats = sending.formats_of(asked.formats, prepared.wanted)
         values = [
             argument(data, kind, bool(form), number)
             for number, (data, kind, form) in enumerate(
                 zip(asked.values, prepared.kinds or (), formats, strict=True), 1
             )
         ]
-        if not asked.portal:
-            self._dialogue.portals.pop("", None)
         self._dialogue.open(Portal(asked.portal, prepared, values, asked.results))
         self._channel.say(codec.BIND_COMPLETE)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from privsql.errors import TooLargeError
+from privsql.errors import Error, TooLargeError
 from privsql.fronts.pgwire.errors import UnknownCursorError
 from privsql.fronts.pgwire.protocol.results import Copy
 from privsql.fronts.pgwire.protocol.types import Kind
@@ -77,6 +77,9 @@ class Portal:
         return self.answer
 
 
+Kept = TypeVar("Kept", Prepared, Portal)
+
+
 @dataclass(frozen=True)
 class Reply:
     """What is said to a command: rows, a copy of rows, or only that it is done."""
@@ -92,11 +95,15 @@ class Reply:
         return self.answer if self.copy is None else None
 
 
-def check_room(kept: Collection[Prepared | Portal], made: Prepared | Portal, hint: str) -> None:
-    """Refuse to keep more of a connection than it may hold."""
-    held = sum(each.weight for each in kept) + made.weight
+def keep(kept: dict[str, Kept], name: str, made: Kept, taken: Error, hint: str) -> None:
+    """Keep a statement or portal; one without a name takes the place of the last."""
+    if name and name in kept:
+        raise taken
+    kept.pop(name, None)
+    held = sum(each.weight for each in kept.values()) + made.weight
     if len(kept) >= MOST_NAMES or held > MOST_BYTES:
         raise TooLargeError("the connection keeps too many statements or cursors", hint=hint)
+    kept[name] = made
 
 
 def shown(run_time: RunTime, name: str) -> Answer:

@@ -155,7 +155,6 @@ class Server:
         if made is not None:
             with suppress(OSError):
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.task = asyncio.get_running_loop().create_task(self._serve(client))
 
     async def _serve(self, client: _Client) -> None:

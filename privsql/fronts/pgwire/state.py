@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from privsql.errors import Error
 from privsql.fronts.pgwire import prepared as preparing
-from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, check_room, moved, shown
+from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, keep, moved, shown
 from privsql.fronts.pgwire.errors import (
     AbortedError,
     NoTransactionError,
@@ -91,33 +91,27 @@ class Dialogue:
             )
         for name, value, local in command.settings:
             self.run_time.set(name, value, local=local)
-        known = self.desk.instant(self.asker, command, arguments, self.run_time)
+        job = Job(self.asker, command, arguments, types, self.run_time)
+        known = self.desk.instant(job)
         if known is not None:
             self.noted = True
             return known
-        job, loop = Job(), asyncio.get_running_loop()
-        self._job = job
+        self._job, loop = job, asyncio.get_running_loop()
         limit = self.run_time.timeout
         timer = None if limit is None else loop.call_later(limit, job.cancel)
         try:
-            work, pool = self.desk.answer, self.desk.asking
-            made: Answer = await self._threaded(
-                pool, work, command, arguments, types, self.run_time, job
-            )
+            return await loop.run_in_executor(self.desk.asking, self.desk.answer, job)
         finally:
             self._job, self.noted = None, job.noted
             if timer is not None:
                 timer.cancel()
-        return made
 
     # -- statements and portals ----------------------------------------------------------
 
     def prepare(self, name: str, made: Prepared) -> None:
         """Keep a statement; one without a name takes the place of the last."""
-        if name and name in self.statements:
-            raise TakenStatementError(f'prepared statement "{name}" already exists')
-        check_room(self.statements.values(), made, "DEALLOCATE ALL")
-        self.statements[name] = made
+        taken = TakenStatementError(f'prepared statement "{name}" already exists')
+        keep(self.statements, name, made, taken, "DEALLOCATE ALL")
 
     def statement(self, name: str) -> Prepared:
         """A prepared statement."""
@@ -127,10 +121,8 @@ class Dialogue:
 
     def open(self, portal: Portal) -> None:
         """Keep a portal; one without a name takes the place of the last."""
-        if portal.name and portal.name in self.portals:
-            raise TakenCursorError(f'cursor "{portal.name}" already exists')
-        check_room(self.portals.values(), portal, "CLOSE ALL")
-        self.portals[portal.name] = portal
+        taken = TakenCursorError(f'cursor "{portal.name}" already exists')
+        keep(self.portals, portal.name, portal, taken, "CLOSE ALL")
 
     def portal(self, name: str) -> Portal:
         """A portal or cursor."""

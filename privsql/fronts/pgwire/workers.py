@@ -52,14 +52,34 @@ class Answer:
     encoded: dict[Hashable, bytes] = field(default_factory=dict)
 
 
-class Job:
-    """One statement under way, for whoever wants to end it."""
+@dataclass(frozen=True)
+class Asker:
+    """Who asks, and about what: fixed for a connection."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._end: Callable[[], None] | None = None
-        self.canceled = False
-        self.noted = False  # what became of it is in the journal
+    user: str
+    database: str
+    may: Callable[[str], bool]
+    process: int = 0
+
+
+@dataclass(eq=False)
+class Job:
+    """One statement that returns rows, for those who answer it and whoever wants to end it."""
+
+    asker: Asker
+    command: Command
+    arguments: Sequence[Any]
+    types: Sequence[str]
+    run_time: RunTime
+    canceled: bool = False
+    noted: bool = False  # what became of it is in the journal
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _end: Callable[[], None] | None = None
+
+    @property
+    def values(self) -> list[Any] | None:
+        """Those of its parameters, the client's and the clock's."""
+        return list(timed(self.command, self.arguments, self.run_time.zone)) or None
 
     def cancel(self) -> None:
         """End it, now or as soon as it begins."""
@@ -84,16 +104,6 @@ class Job:
         """Go no further with what was canceled."""
         if self.canceled:
             raise CanceledError("the statement was canceled")
-
-
-@dataclass(frozen=True)
-class Asker:
-    """Who asks, and about what: fixed for a connection."""
-
-    user: str
-    database: str
-    may: Callable[[str], bool]
-    process: int = 0
 
 
 class Desk:
@@ -156,54 +166,39 @@ class Desk:
             described = session.describe(command.text, known, **options)
         return _named(command, described, bool(options.get("error_bars")))
 
-    def answer(
-        self,
-        asker: Asker,
-        command: Command,
-        arguments: Sequence[Any],
-        types: Sequence[str],
-        run_time: RunTime,
-        job: Job,
-    ) -> Answer:
+    def answer(self, job: Job) -> Answer:
         """Run a command that returns rows."""
         job.check()
+        asker, command = job.asker, job.command
         if command.kind != "query":
-            return self._looked_up(asker, command, arguments, types, run_time, job)
+            return self._looked_up(job)
         with (
             self.house.lease(self._version(asker, command), asker.user) as session,
             job.ended_by(session.interrupt),
         ):
-            values = list(timed(command, arguments, run_time.zone)) or None
-            said, options = command.original, run_time.options
+            said, options = command.original, job.run_time.options
             try:
-                outcome = session.run(command.text, values, said=said, **options)
+                outcome = session.run(command.text, job.values, said=said, **options)
                 job.noted = True
             except Error as problem:
                 job.noted = not isinstance(problem, JournalError)
                 raise
         return self._answered(command, outcome)
 
-    def _looked_up(
-        self,
-        asker: Asker,
-        command: Command,
-        arguments: Sequence[Any],
-        types: Sequence[str],
-        run_time: RunTime,
-        job: Job,
-    ) -> Answer:
+    def _looked_up(self, job: Job) -> Answer:
         """What the catalog answers.
 
         Its database is shared, and whoever cancels ends all that is under way on it; the others
         ask again, which changes nothing.
         """
-        catalog, kinds = self._catalog(asker), _catalog_types(types)
+        asker, command = job.asker, job.command
+        catalog, kinds = self._catalog(asker), _catalog_types(job.types)
         text = typed(command.text, kinds)
         while True:
             try:
                 with job.ended_by(catalog.interrupt), watching(Watch(CATALOG_SECONDS)):
                     made = catalog.describe(text, kinds)
-                    found = catalog.run(text, arguments, run_time.changed)
+                    found = catalog.run(text, job.arguments, job.run_time.changed)
                 if command.kind == "catalog":
                     self.house.note(asker.user, command.original, "answered", tables=command.tables)
                     job.noted = True
@@ -212,14 +207,12 @@ class Desk:
                 if job.canceled:
                     raise
 
-    def instant(
-        self, asker: Asker, command: Command, arguments: Sequence[Any], run_time: RunTime
-    ) -> Answer | None:
+    def instant(self, job: Job) -> Answer | None:
         """An answer that was given before, without a thread; None where there is none."""
+        asker, command = job.asker, job.command
         if command.kind != "query" or not self.house.quick:
             return None
-        values = list(timed(command, arguments, run_time.zone)) or None
-        options = run_time.options
+        values, options = job.values, job.run_time.options
         with self.house.idle(self._version(asker, command), asker.user) as session:
             if session is None or not session.remembers(command.text, values, **options):
                 return None
@@ -246,8 +239,6 @@ class Desk:
         wanted = {name.lower() for name in command.tables}
         # privsql.audit_columns and its like: the session of a release knows them.
         audited = {name for name in wanted if name.startswith("privsql.")}
-        if audited and audited == wanted and len(served) == 1:
-            return next(iter(served.values()))
         for name in command.tables:
             if name.lower() not in served and name.lower() not in audited:
                 at = command.text.lower().find(name.lower())
@@ -257,7 +248,7 @@ class Desk:
                     hint="the tables are listed in information_schema.tables",
                     place=place,
                 )
-        wanted -= audited
+        wanted = wanted - audited or set(served if audited else ())
         if len(wanted) != 1:
             raise Unsupported(
                 "a statement can be about one release only",

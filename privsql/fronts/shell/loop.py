@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from privsql.answer.cells import printable
 from privsql.errors import Error, ProgrammingError
@@ -33,12 +33,10 @@ class Shell:
 
     ROWS = 40  # of an answer that a terminal shows at first
 
-    def __init__(
-        self, session: Session, *, keep_going: bool = False, out: TextIO | None = None
-    ) -> None:
+    def __init__(self, session: Session, *, keep_going: bool) -> None:
         self.session = session
         self.told = Told(session.release.manifest, session.catalog)
-        self.out = out or sys.stdout
+        self.out = sys.stdout
         self.interactive = sys.stdin.isatty() and self.out.isatty()
         self.looks = looks.Looks(looks.wanted(self.out))
         self.keep_going = keep_going

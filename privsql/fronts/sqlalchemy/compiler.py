@@ -124,10 +124,6 @@ class PrivsqlTypeCompiler(compiler.GenericTypeCompiler):
         """The same by its long name."""
         return "DOUBLE"
 
-    def visit_large_binary(self, type_: Any, **kw: Any) -> str:
-        """Bytes."""
-        return "BLOB"
-
     def visit_string(self, type_: Any, **kw: Any) -> str:
         """Text; DuckDB takes a length and does not hold to it, so none is said."""
         return "VARCHAR"

@@ -74,7 +74,6 @@ class PrivsqlDialect(default.DefaultDialect):
     driver = "privsql"
     default_schema_name = SCHEMA
     default_isolation_level = "SERIALIZABLE"
-    server_version_info = None
     default_paramstyle = "numeric_dollar"
     supports_statement_cache = True
     supports_native_boolean = True
@@ -83,7 +82,6 @@ class PrivsqlDialect(default.DefaultDialect):
     supports_comments = True
     supports_alter = False
     supports_sane_rowcount = False
-    supports_default_values = False
     postfetch_lastrowid = False
     div_is_floordiv = False
     cte_follows_insert = True

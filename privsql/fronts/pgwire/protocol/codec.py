@@ -67,11 +67,6 @@ class Body:
         """One byte as a letter."""
         return self.take(1).decode("latin-1")
 
-    def rest(self) -> bytes:
-        """All that is left."""
-        found, self._at = self._data[self._at :], len(self._data)
-        return found
-
     def end(self) -> None:
         """Nothing may be left."""
         if self._at != len(self._data):

@@ -94,9 +94,7 @@ def slices(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _one(column: pa.ChunkedArray[Any]) -> Array:
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    array: Array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array.type, pa.DictionaryType):
         return array.cast(array.type.value_type)
     return array

@@ -9,7 +9,7 @@ are ``json`` as well.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 
@@ -29,11 +29,7 @@ class Kind:
     element: Kind | None = None
 
 
-def _kinds(*rows: tuple[str, int, int, str, int]) -> dict[str, Kind]:
-    return {row[0]: Kind(*row) for row in rows}
-
-
-KINDS = _kinds(
+_ROWS = (
     ("bool", 16, 1, "BOOLEAN", 1000),
     ("bytea", 17, -1, "BLOB", 1001),
     ("char", 18, 1, "VARCHAR", 1002),
@@ -61,6 +57,7 @@ KINDS = _kinds(
     ("unknown", 705, -2, "VARCHAR", 0),
     ("jsonb", 3802, -1, "JSON", 3807),
 )
+KINDS = {row[0]: Kind(*row) for row in _ROWS}
 TEXT = KINDS["text"]
 JSON = KINDS["json"]
 
@@ -140,9 +137,8 @@ def kind_of(duckdb: str) -> Kind:
         nested = element.element is not None or not element.array or element is JSON
         return JSON if nested else array_of(element)
     if match := _DECIMAL.match(duckdb):
-        numeric = KINDS["numeric"]
         modifier = (int(match[1]) << 16 | int(match[2])) + 4
-        return Kind("numeric", numeric.oid, -1, duckdb, numeric.array, modifier)
+        return replace(KINDS["numeric"], duckdb=duckdb, modifier=modifier)
     if duckdb.startswith(("STRUCT(", "MAP(", "UNION(")):
         return JSON
     return KINDS[_OURS.get(duckdb, "text")]
