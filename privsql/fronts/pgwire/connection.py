@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privsql.errors import Error, InternalError, Notice, with_article
@@ -281,7 +280,7 @@ class Connection:
         await self._send(copy.rows(answer.table, kinds, zone), total)
         self._channel.say(copy.end() + codec.COPY_DONE + codec.complete(f"COPY {total}"))
 
-    async def _send(self, parts: Any, count: int) -> None:
+    async def _send(self, parts: Iterator[bytes], count: int) -> None:
         """Encode and send piece by piece; the next is made when the client has read enough."""
         if count <= FEW:
             for part in parts:
@@ -290,8 +289,8 @@ class Connection:
                 await self._drain()
             return
         loop, pool = asyncio.get_running_loop(), self._dialogue.desk.reading
-        while part := await loop.run_in_executor(pool, lambda: list(islice(parts, 1))):
-            self._channel.say(part[0])
+        while part := await loop.run_in_executor(pool, next, parts, b""):
+            self._channel.say(part)
             await self._drain()
 
     async def _drain(self) -> None:
@@ -350,8 +349,5 @@ _STEPS: dict[int, Any] = {
     ord("C"): Connection._close,
     ord("H"): Connection._flush,
     _QUERY: Connection._query,
-    _SYNC: Connection._nothing,
-    ord("d"): Connection._nothing,
-    ord("c"): Connection._nothing,
-    ord("f"): Connection._nothing,
+    **dict.fromkeys(b"Sdcf", Connection._nothing),
 }

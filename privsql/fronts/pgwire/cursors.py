@@ -45,8 +45,7 @@ class Prepared:
     @property
     def weight(self) -> int:
         """Bytes, in the worst case: its text is kept as it was sent, cut and translated."""
-        given = max(len(self.text), 0 if self.command is None else len(self.command.text))
-        return 12 * given
+        return 12 * max(len(self.text), 0 if self.command is None else len(self.command.text))
 
 
 @dataclass(eq=False)
@@ -124,17 +123,13 @@ def moved(at: int, rows: int, direction: str, count: int | None) -> tuple[list[i
     >>> moved(0, 3, "forward", 2), moved(3, 3, "backward", None), moved(0, 3, "absolute", -1)
     (([0, 1], 2), ([1, 0], 0), ([2], 3))
     """
-    if direction in ("absolute", "relative"):
+    if count == 0 or direction in ("absolute", "relative"):
         step = count or 0
-        wanted = at + step if direction == "relative" else step
-        if direction == "absolute" and step < 0:
-            wanted = rows + 1 + step
-        wanted = max(0, min(rows + 1, wanted))
+        base = at if direction != "absolute" else rows + 1 if step < 0 else 0
+        wanted = max(0, min(rows + 1, base + step))
         return ([wanted - 1] if 1 <= wanted <= rows else []), wanted
     if count is not None and count < 0:
         direction, count = ("backward" if direction == "forward" else "forward"), -count
-    if count == 0:
-        return ([at - 1] if 1 <= at <= rows else []), at
     if direction == "forward":
         stop = rows + 1 if count is None else min(rows + 1, at + count)
         return list(range(at, min(stop, rows))), stop

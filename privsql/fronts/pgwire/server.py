@@ -92,11 +92,8 @@ class _Client:
 class Server:
     """Serves a house to PostgreSQL clients until it is told to stop."""
 
-    def __init__(
-        self, house: House, security: Security | None = None, allowance: Allowance | None = None
-    ) -> None:
-        self.security = security or Security()
-        self.allowance = allowance or Allowance()
+    def __init__(self, house: House, security: Security, allowance: Allowance) -> None:
+        self.security, self.allowance = security, allowance
         self._desk = Desk(house, self.allowance.workers)
         self._house = house
         self._clients: dict[int, _Client] = {}

@@ -21,9 +21,6 @@ from privsql.fronts.pgwire.errors import (
 )
 from privsql.session.settings import Settings
 
-# Versions that tools compare: 15 is the one whose catalog and protocol this follows.
-SERVER_VERSION = "15.0 (privsql)"
-
 # Clients keep copies of these, so every change is told.
 REPORTED = (
     "application_name",
@@ -42,7 +39,8 @@ REPORTED = (
 )
 
 FIXED = {
-    "server_version": SERVER_VERSION,
+    # Tools compare it: 15 is the one whose catalog and protocol this follows.
+    "server_version": "15.0 (privsql)",
     "server_version_num": "150000",
     "server_encoding": "UTF8",
     "integer_datetimes": "on",
@@ -102,7 +100,7 @@ _OURS = {f"privsql.{field.name}": field.name for field in fields(Settings)}
 _SPELLING = {name.lower(): name for name in (*FIXED, *ONLY, *FREE)}
 _SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d)?\s*")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_ZONES = {"utc": "UTC", "gmt": "UTC", "z": "UTC", "zulu": "UTC", "default": "UTC", "local": "UTC"}
+_UTC = ("utc", "gmt", "z", "zulu", "default", "local")
 _TRUTH = dict.fromkeys(("on", "true", "yes", "1"), True)
 _TRUTH |= dict.fromkeys(("off", "false", "no", "0"), False)
 _LONGEST = 1000
@@ -136,7 +134,8 @@ class RunTime:
         """The value of a parameter."""
         known = self._spelled(name)
         if known in _OURS:
-            return _shown(getattr(self.settings, _OURS[known]))
+            value = getattr(self.settings, _OURS[known])
+            return ("on" if value else "off") if isinstance(value, bool) else str(value)
         if known in FIXED:
             return FIXED[known]
         if known not in self._values:
@@ -260,10 +259,6 @@ def _unknown(name: str) -> UnknownSettingError:
     return UnknownSettingError(f'unrecognized configuration parameter "{name[:100]}"')
 
 
-def _shown(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
-
-
 def own_value(name: str, text: str) -> object:
     """A text as the type that one of our settings has, or as it is where it is none.
 
@@ -282,9 +277,8 @@ def own_value(name: str, text: str) -> object:
 
 def _zone(value: str) -> str:
     word = value.strip().strip("'\"")
-    plain = _ZONES.get(word.lower())
-    if plain is not None:
-        return plain
+    if word.lower() in _UTC:
+        return "UTC"
     try:
         zoneinfo.ZoneInfo(word)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ from privsql.fronts.pgwire.workers import Answer, Asker, Column, Desk, Job
 from privsql.sql.nodes import Unsupported
 from privsql.sql.postgres.read import Command
 
+T = TypeVar("T")
 ENDS = ("commit", "rollback")
 ROWS = ("query", "catalog", "constant")
 
@@ -71,12 +72,10 @@ class Dialogue:
         """The error to tell; the statement is in the journal then, if there is one."""
         if self.noted or not text:
             return problem
-        found: Error = await self._threaded(
-            self.desk.reading, self.desk.refused, text, command, problem
-        )
-        return found
+        work = self.desk.refused
+        return await self._threaded(self.desk.reading, work, text, command, problem)
 
-    async def _threaded(self, pool: Any, work: Callable[..., Any], *given: Any) -> Any:
+    async def _threaded(self, pool: Any, work: Callable[..., T], *given: Any) -> T:
         """What a method of the desk says to this asker."""
         return await asyncio.get_running_loop().run_in_executor(pool, work, self.asker, *given)
 

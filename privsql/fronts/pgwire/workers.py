@@ -225,9 +225,11 @@ class Desk:
         known = self._answers.get(key)
         if known is not None:
             return known[1]
-        made = Answer(
-            _named(command, columns(outcome), outcome.error_bars), _table(outcome), outcome.notices
-        )
+        found = arrays(outcome)
+        # Their names may repeat, so they are numbered here.
+        table = pa.table(found, names=[str(i) for i in range(len(found))])
+        named = _named(command, columns(outcome), outcome.error_bars)
+        made = Answer(named, table, outcome.notices)
         if made.table.nbytes <= SMALL:
             # The outcome is kept too: while it is, no other one has its number.
             self._answers.put(key, (outcome, made))
@@ -307,9 +309,3 @@ def _named(command: Command, described: Sequence[ResultColumn], bars: bool) -> t
         for first, stop, name in zip(asked, [*asked[1:], len(described)], names, strict=True)
         for column in described[first:stop]
     )
-
-
-def _table(outcome: Outcome) -> pa.Table:
-    """All columns of an answer; their names may repeat, so they are numbered here."""
-    found = arrays(outcome)
-    return pa.table(found, names=[str(i) for i in range(len(found))])

@@ -105,7 +105,6 @@ def _include(shell: Shell, rest: str) -> None:
 
 
 def _help(shell: Shell, rest: str) -> None:
-    del rest
     width = max(len(command.usage) for command in COMMANDS.values())
     lines = [f"  {command.usage:{width}}  {command.help}" for command in COMMANDS.values()]
     shell.say("\n".join([*lines, *KEYS]))

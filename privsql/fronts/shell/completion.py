@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from privsql.channels import Domain
 from privsql.fronts.shell import vocabulary
@@ -228,16 +228,12 @@ def _named(said: Sequence[Word], told: Told) -> dict[str, str]:
     """Tables that the statement names so far, by name and by alias."""
     known = {name.casefold(): name for name in told.tables}
     found: dict[str, str] = {}
-    for i, word in enumerate(said):
-        if word.plain not in known or i == 0:
-            continue
-        if said[i - 1].plain not in _BEFORE_TABLES and said[i - 1].text != ",":
-            continue
-        name = known[word.plain]
-        found[word.plain] = name
-        rest = [each for each in said[i + 1 : i + 3] if each.plain != "as"]
-        if rest and rest[0].kind in ("word", "name") and rest[0].plain not in _AFTER_TABLES:
-            found[rest[0].plain] = name
+    for i, (before, word) in enumerate(pairwise(said), 2):
+        if word.plain in known and (before.plain in _BEFORE_TABLES or before.text == ","):
+            found[word.plain] = known[word.plain]
+            rest = [each for each in said[i : i + 2] if each.plain != "as"]
+            if rest and rest[0].kind in ("word", "name") and rest[0].plain not in _AFTER_TABLES:
+                found[rest[0].plain] = known[word.plain]
     return found
 
 

@@ -75,11 +75,8 @@ async def enter(
         raise RefusedError("connections must be encrypted", hint="connect with sslmode=require")
     await _proven(channel, security, user, security.binding if encrypted else None)
     asker = _asker(security, house, user, given.get("database") or user)
-    settings = {
-        name: value
-        for name, value in given.items()
-        if name not in _NOT_SETTINGS and not name.startswith("_pq_.")
-    }
+    others = (*_NOT_SETTINGS, *unknown)
+    settings = {name: value for name, value in given.items() if name not in others}
     settings |= _options(given.get("options", ""))
     channel.say(codec.AUTHENTICATED)
     return asker, settings
@@ -121,8 +118,10 @@ async def _proven(channel: Channel, security: Security, user: str, binding: byte
     mechanism, size = body.text(), body.number("i")
     first = body.take(size) if size >= 0 else b""
     body.end()
-    channel.say(codec.sasl_continue(exchange.first(mechanism, first)))
-    channel.say(codec.sasl_final(exchange.final(await _password(channel))))
+    said = exchange.first(mechanism, first)
+    channel.say(codec.authentication(codec.SASL_CONTINUE, said))
+    said = exchange.final(await _password(channel))
+    channel.say(codec.authentication(codec.SASL_FINAL, said))
 
 
 async def _password(channel: Channel) -> bytes:

@@ -18,7 +18,6 @@ is the standard library's, and the tests hold it against scramp's client and rea
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -85,10 +84,10 @@ class Verifier:
             iterations, salt = first.split(":")
             stored, server = second.split(":")
             made = cls(int(iterations), *(_bytes(v) for v in (salt, stored, server)))
-        except (ValueError, binascii.Error):
+            if name != PLAIN or len(made.stored) != 32 or len(made.server) != 32 or not made.salt:
+                raise ValueError
+        except ValueError:
             raise DataError("a password's verifier cannot be read") from None
-        if name != PLAIN or len(made.stored) != 32 or len(made.server) != 32 or not made.salt:
-            raise DataError("a password's verifier cannot be read")
         return made
 
 
@@ -186,11 +185,11 @@ class Exchange:
         fields = _fields(without)
         try:
             given, header = _bytes(proof), _bytes(fields.get("c", ""))
-        except (ValueError, binascii.Error):
+            if not comma or len(given) != 32:
+                raise ValueError
+        except ValueError:
             raise ProtocolError("the last message of the exchange cannot be read") from None
         wanted = self._header + ((self._binding or b"") if self._bound else b"")
-        if not comma or len(given) != 32:
-            raise ProtocolError("the last message of the exchange cannot be read")
         messages = f"{self._said},{without}".encode()
         signature = _mac(self._kept.stored, messages)
         key = bytes(a ^ b for a, b in zip(given, signature, strict=True))

@@ -20,6 +20,7 @@ PROTOCOL = 3 << 16
 CANCEL = 80877102
 TLS = 80877103
 GSS = 80877104
+SASL_CONTINUE, SASL_FINAL = 11, 12  # the server's first and last words of an exchange
 
 _HEAD = struct.Struct("!ci")
 _COLUMN = struct.Struct("!ihIhih")
@@ -185,7 +186,6 @@ NO_DATA = message(b"n")
 EMPTY_QUERY = message(b"I")
 SUSPENDED = message(b"s")
 COPY_DONE = message(b"c")
-AUTHENTICATED = message(b"R", struct.pack("!i", 0))
 READY = {state: message(b"Z", state.encode()) for state in "ITE"}
 
 
@@ -194,19 +194,17 @@ def text(value: str) -> bytes:
     return value.replace("\0", " ").encode("utf-8", "replace") + b"\0"
 
 
+def authentication(step: int, data: bytes = b"") -> bytes:
+    """A step of logging in."""
+    return message(b"R", struct.pack("!i", step) + data)
+
+
+AUTHENTICATED = authentication(0)
+
+
 def sasl(mechanisms: Iterable[str]) -> bytes:
     """Ask for a password by one of these mechanisms."""
-    return message(b"R", struct.pack("!i", 10) + b"".join(map(text, mechanisms)) + b"\0")
-
-
-def sasl_continue(data: bytes) -> bytes:
-    """The server's first words of an exchange."""
-    return message(b"R", struct.pack("!i", 11) + data)
-
-
-def sasl_final(data: bytes) -> bytes:
-    """The server's last words of an exchange."""
-    return message(b"R", struct.pack("!i", 12) + data)
+    return authentication(10, b"".join(map(text, mechanisms)) + b"\0")
 
 
 def parameter_status(name: str, value: str) -> bytes:

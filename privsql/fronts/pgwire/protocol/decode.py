@@ -31,9 +31,7 @@ def argument(data: bytes | None, kind: Kind, binary: bool, number: int) -> Any:
         return None
     wrong: type[BinaryValueError | TextValueError] = BinaryValueError if binary else TextValueError
     try:
-        if binary:
-            return from_binary(data, kind)
-        return from_text(data.decode(), kind)
+        return from_binary(data, kind) if binary else from_text(data.decode(), kind)
     except (ValueError, struct.error, OverflowError, IndexError, InvalidOperation):
         raise wrong(
             f"the value of parameter ${number} is not a valid {kind.name}",
@@ -162,7 +160,7 @@ def _array(text: str, element: Kind) -> list[Any]:
     at = 1
     if not body[1:-1].strip():
         return found
-    while True:
+    while at < len(body):
         token = _TOKEN.match(body, at)
         if token is None:
             raise ValueError
@@ -173,10 +171,8 @@ def _array(text: str, element: Kind) -> list[Any]:
             value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
             found.append(from_text(value, element))
         at = token.end() + 1
-        if body[token.end()] == "}":
-            break
-    if at != len(body):
-        raise ValueError
+        if body[token.end()] == "}" and at != len(body):
+            raise ValueError
     return found
 
 

@@ -70,10 +70,9 @@ class Copy:
         >>> Copy.of({"format": "csv", "header": "on"}).delimiter
         ','
         """
-        for name in given:
-            if name.lower() not in _OPTIONS:
-                raise NotSupportedError(f"COPY has no option {name[:50]!r} here")
         options = {name.lower(): value for name, value in given.items()}
+        if unknown := options.keys() - _OPTIONS:
+            raise NotSupportedError(f"COPY has no option {min(unknown)[:50]!r} here")
         form = options.get("format", "text").lower()
         if form not in ("text", "csv", "binary"):
             raise NotSupportedError("COPY writes text, csv or binary")
@@ -121,14 +120,11 @@ class Copy:
     def _lines(self, cells: Sequence[Array], count: int) -> bytes:
         if self.binary:
             return bytes(encoding.data_rows(cells, count, b"d"))
-        pieces: list[Array] = []
-        for at, cell in enumerate(cells):
-            if at:
-                pieces.append(pa.scalar(self.delimiter.encode(), pa.binary()))
-            pieces.append(self._texts(cell.cast(pa.string())).cast(pa.binary()))
-        if not pieces:
+        if not cells:
             return codec.message(b"d", b"\n") * count
-        lines = pc.binary_join_element_wise(*pieces, pa.scalar(b"\n", pa.binary()), b"")
+        texts = [self._texts(cell.cast(pa.string())).cast(pa.binary()) for cell in cells]
+        line = pc.binary_join_element_wise(*texts, self.delimiter.encode())
+        lines = pc.binary_join_element_wise(line, b"\n", b"")
         head = np.empty(count, dtype=[("kind", "S1"), ("size", ">i4")])
         head["kind"] = b"d"
         head["size"] = np.asarray(pc.binary_length(lines), dtype=np.int64) + 4

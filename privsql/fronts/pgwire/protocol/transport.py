@@ -44,8 +44,8 @@ class Channel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client, or the same one with TLS."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
-        transport.set_write_buffer_limits(HIGH, LOW)
-        first, self._transport = self._transport is None, transport
+        first = self._transport is None
+        self.over(transport)
         if first:
             self._begun(self)
 
