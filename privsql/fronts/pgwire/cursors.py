@@ -108,8 +108,7 @@ def keep(kept: dict[str, Kept], name: str, made: Kept, taken: Error, hint: str) 
 def shown(run_time: RunTime, name: str) -> Answer:
     """What SHOW answers: one parameter, or all of them."""
     if name != "all":
-        value = pa.array([run_time.show(name)], pa.string())
-        return Answer(((name, "VARCHAR"),), pa.table([value], names=[name]))
+        return Answer(((name, "VARCHAR"),), pa.table({name: [run_time.show(name)]}))
     names, values = zip(*run_time.all(), strict=True)
     table = pa.table({"name": names, "setting": values, "description": [""] * len(names)})
     return Answer(tuple((each, "VARCHAR") for each in table.column_names), table)

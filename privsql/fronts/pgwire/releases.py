@@ -133,9 +133,8 @@ class House:
             for name, path in self._paths.items():
                 with suppress(OSError):  # being replaced at this moment, or gone: keep the old
                     now = _stamp(path)
-                    if now in (self._current[name].stamp, self._failed.get(name)):
-                        continue
-                    if self._renew(name, path, now):
+                    known = now in (self._current[name].stamp, self._failed.get(name))
+                    if not known and self._renew(name, path, now):
                         found.append(name)
         return found
 
@@ -305,13 +304,13 @@ class Folders:
                 made = self._in(parent) / name
                 os.link(path, made)
                 return made
-        try:
-            return self._copied(path, self._first, name)
-        except OSError as problem:
+        problems = []
+        for parent in (self._first, path.parent):
             try:
-                return self._copied(path, path.parent, name)
-            except OSError:
-                raise problem from None
+                return self._copied(path, parent, name)
+            except OSError as problem:
+                problems.append(problem)
+        raise problems[0]
 
     def _copied(self, path: Path, parent: Path, name: str) -> Path:
         made = self._in(parent) / name

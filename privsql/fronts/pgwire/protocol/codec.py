@@ -241,10 +241,8 @@ def parameter_description(oids: Sequence[int]) -> bytes:
 
 def row_description(columns: Sequence[tuple[str, int, int, int, int]]) -> bytes:
     """The columns of rows that follow: name, OID, size, modifier and format of each."""
-    parts = [struct.pack("!H", len(columns))]
-    for name, *kind in columns:
-        parts += [text(name), _COLUMN.pack(0, 0, *kind)]
-    return message(b"T", b"".join(parts))
+    body = b"".join(text(name) + _COLUMN.pack(0, 0, *kind) for name, *kind in columns)
+    return message(b"T", struct.pack("!H", len(columns)) + body)
 
 
 def copy_out(columns: int, binary: bool) -> bytes:
