@@ -68,7 +68,8 @@ def serving(
     journal = folder / "journal"
     history = History(folder / "history")
     house = House(paths, history=history, journal=Journal(journal), limits=limits, **more)
-    server = Server(house, security, allowance or Allowance(patience=2.0, workers=2, look=3600))
+    allowance = allowance or Allowance(patience=2.0, workers=2, look=3600)
+    server = Server(house, security or Security(), allowance)
 
     def run(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(60)

@@ -117,7 +117,7 @@ def test_an_embedded_session_still_refuses_clocks(running: Running):
     """There nobody binds the time; a parameter does it."""
     version = running.house.versions()["patients"]
     with (
-        running.house.lease(version, "ann") as lease,
+        running.house.lease(version, "ann") as session,
         pytest.raises(Error, match="depends on the session"),
     ):
-        lease.session.run("SELECT count(*) FROM patients WHERE seen < now()")
+        session.run("SELECT count(*) FROM patients WHERE seen < now()")

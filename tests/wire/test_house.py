@@ -58,12 +58,12 @@ def test_a_copy_is_served_and_given_back(unlinked: list[Path], served: Path, fol
     assert version.path.stat().st_ino != served.stat().st_ino
     assert version.path.parent.stat().st_mode & 0o077 == 0  # nobody else's
     # Published again: the old copy goes with its last answer, the new one is another file.
-    with house.lease(version, "ann") as lease:
+    with house.lease(version, "ann") as session:
         shutil.copyfile(served, folder / "again")
         (folder / "again").replace(served)
         assert house.refresh() == ["patients"]
         assert len(files(folder, served.parent)) == 2
-        assert lease.session.run(COUNT).table.num_rows == 1
+        assert session.run(COUNT).table.num_rows == 1
     assert files(folder, served.parent) == [house.versions()["patients"].path]
     house.close()
     assert not list(folder.glob(f"{PREFIX}*"))
@@ -114,6 +114,23 @@ def test_a_release_that_cannot_be_copied_any_more_stays_as_it_was(
     assert house.refresh() == []
     assert house.versions()["patients"] is version
     assert files(folder, served.parent) == [version.path]
-    with house.lease(version, "ann") as lease:
-        assert lease.session.run(COUNT).table.num_rows == 1
+    with house.lease(version, "ann") as session:
+        assert session.run(COUNT).table.num_rows == 1
     house.close()
+
+
+def test_a_version_that_was_replaced_is_asked_for_its_successor(served: Path, folder: Path):
+    """Who knew the old version gets a session of the new one, and it is counted as such."""
+    house = House([served], limits=SMALL, folder=folder)
+    old = house.versions()["patients"]
+    shutil.copyfile(served, folder / "again")
+    (folder / "again").replace(served)
+    assert house.refresh() == ["patients"]
+    new = house.versions()["patients"]
+    with house.lease(old, "ann") as first:
+        assert first.run(COUNT).table.num_rows == 1
+    assert (old.sessions, new.sessions) == (0, 1)
+    with house.lease(new, "ann") as second:
+        assert second is first  # kept for the next statement
+    house.close()
+    assert not list(folder.glob(f"{PREFIX}*"))

@@ -437,12 +437,12 @@ def test_a_version_is_kept_until_its_last_answer_has_ended(tmp_path: Path):
     shutil.copyfile(publish(tmp_path / "a", 0.5), path)
     house = House([path], limits=SMALL, sessions=2)
     version = house.versions()["patients"]
-    with house.lease(version, "ann") as lease:
+    with house.lease(version, "ann") as session:
         shutil.copyfile(path, tmp_path / "again")
         (tmp_path / "again").replace(path)
         assert house.refresh() == ["patients"]
         assert version.path.exists()
-        assert lease.session.run("SELECT count(*) FROM patients").table.num_rows == 1
+        assert session.run("SELECT count(*) FROM patients").table.num_rows == 1
     assert not version.path.exists()
     folder = version.path.parent
     house.close()

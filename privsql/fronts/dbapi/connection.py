@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from privsql import errors
 from privsql.answer.columns import arrays, columns
@@ -29,29 +29,10 @@ from privsql.answer.result import Answer
 from privsql.answer.values import rows
 from privsql.errors import InterfaceError, ProgrammingError
 
+if TYPE_CHECKING:
+    from privsql.session.session import Session
+
 Parameters = Sequence[Any] | Mapping[str, Any]
-
-
-class SessionLike(Protocol):
-    """The interface of a session for a connection."""
-
-    def run(self, sql: str, parameters: Parameters | None = None, **options: object) -> Outcome:
-        """Answer one statement."""
-
-    def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
-        """Explain how it would be answered."""
-
-    def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
-        """Spell out the predicate-complement queries of a count."""
-
-    def statements(self, sql: str) -> list[str]:
-        """Split at semicolons."""
-
-    def interrupt(self) -> None:
-        """Stop the statement that runs."""
-
-    def close(self) -> None:
-        """Close the release."""
 
 
 def connect(
@@ -82,7 +63,7 @@ class Connection:
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
-    def __init__(self, session: SessionLike) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._turn = threading.RLock()
         self._closed = False
@@ -107,15 +88,13 @@ class Connection:
 
     def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
         """How a statement would be answered: states, scan, reconstruction, expected width."""
-        bound = _bound(parameters)
         with self._turn:
-            return self._open().explain(sql, bound, **options)
+            return self._open().explain(sql, _bound(parameters), **options)
 
     def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
         """The 2^k predicate-complement queries of a conjunctive count, spelled out."""
-        bound = _bound(parameters)
         with self._turn:
-            return self._open().expand(sql, bound)
+            return self._open().expand(sql, _bound(parameters))
 
     def interrupt(self) -> None:
         """Stop the statement that another thread runs on this connection."""
@@ -151,7 +130,7 @@ class Connection:
         """Close."""
         self.close()
 
-    def _open(self) -> SessionLike:
+    def _open(self) -> Session:
         if self._closed:
             raise InterfaceError(
                 "the connection is closed", hint="open another with privsql.connect(path)"
@@ -165,8 +144,7 @@ class Connection:
         bound = _bound(parameters)
         with self._turn:
             session = self._open()
-            several = ";" in (sql or "")
-            parts = session.statements(sql) if several else [sql]
+            parts = session.statements(sql) if ";" in (sql or "") else [sql]
             if not parts:
                 raise ProgrammingError("there is no statement in this text")
             if len(parts) > 1 and bound:
@@ -185,15 +163,17 @@ class Connection:
 class Cursor:
     """Runs statements and holds the rows of the last one (PEP 249)."""
 
-    notices: tuple[Notice, ...]
-    _columns: tuple[ResultColumn, ...] | None
-    _rows: list[tuple[Any, ...]] | None
-
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.arraysize = 1
         self._closed = False
         self._forget()
+
+    def _forget(self) -> None:
+        self._columns: tuple[ResultColumn, ...] | None = None
+        self._rows: list[tuple[Any, ...]] | None = None
+        self._next = 0
+        self.notices: tuple[Notice, ...] = ()
 
     # -- ask -------------------------------------------------------------------------
 
@@ -292,12 +272,6 @@ class Cursor:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
-
-    def _forget(self) -> None:
-        self._columns = None
-        self._rows = None
-        self._next = 0
-        self.notices = ()
 
     def _open(self) -> None:
         self.connection._open()

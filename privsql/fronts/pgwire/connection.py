@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privsql.errors import Error, InternalError, Notice, with_article
@@ -30,7 +29,7 @@ from privsql.fronts.pgwire.protocol.decode import argument
 from privsql.fronts.pgwire.protocol.transport import HIGH, Channel, Closed
 from privsql.fronts.pgwire.protocol.types import Kind, kind_of, kind_of_oid
 from privsql.fronts.pgwire.state import Dialogue
-from privsql.fronts.pgwire.workers import Answer
+from privsql.fronts.pgwire.workers import Answer, Column
 from privsql.sql.parse.statement import SyntaxMistake
 from privsql.sql.postgres.read import Command
 
@@ -67,64 +66,38 @@ class Connection:
             await self._message(kind, body)
 
     async def _message(self, kind: int, body: bytes) -> None:
-        if kind == _QUERY:
-            self._pending, self._skipping = None, False
-            await self._query(body)
-            return
-        if self._skipping and kind != _SYNC:
+        if self._skipping and kind not in _ENDS:
             return
         step = _STEPS.get(kind)
         if step is None:
             raise ProtocolError("there is no message of this kind")
         self._about, self._dialogue.noted = Prepared(None), False
         try:
-            if self._pending is not None and kind != _EXECUTE:
+            if self._pending is not None and kind not in (_QUERY, _EXECUTE):
                 await self._describe_pending()
             await step(self, body)
         except (ProtocolError, Closed):
             raise
-        except Error as problem:
-            await self._failed(problem, self._about.text, self._about.command)
-            self._skipping = kind != _SYNC
         except Exception as problem:  # a bug of ours must not end the server
-            await self._failed(_bug(problem), self._about.text, self._about.command)
-            self._skipping = kind != _SYNC
-        if kind == _SYNC:
+            await self._failed(problem)
+            self._skipping = True
+        if kind in _ENDS:
+            self._skipping = False
+            self._dialogue.sync()
             self._ready()
 
     # -- simple --------------------------------------------------------------------------
 
     async def _query(self, body: bytes) -> None:
         text = codec.one_text(body)
-        command: Command | None = None
-        self._dialogue.noted = False
-        try:
-            for command in await self._dialogue.read(text):
-                if command.kind == "empty":
-                    self._channel.say(codec.EMPTY_QUERY)
-                    continue
-                self._dialogue.noted = False
-                await self._simple(command)
-        except (ProtocolError, Closed):
-            raise
-        except Error as problem:
-            await self._failed(problem, text, command)
-        except Exception as problem:
-            await self._failed(_bug(problem), text, command)
-        self._dialogue.sync()
-        self._ready()
-
-    async def _simple(self, command: Command) -> None:
-        reply = await self._dialogue.execute(command)
-        portal = Portal("", Prepared(command))
-        if command.kind == "fetch":
-            portal.formats = self._dialogue.portal(command.name).formats
-        if reply.answer is not None and reply.copy is None:
-            kinds = [kind_of(kind) for _, kind in reply.answer.columns]
-            self._say_columns(reply.answer, kinds, portal)
-            await self._rows(reply, kinds, portal, 0)
-        else:
-            await self._rest(reply)
+        self._pending, self._about = None, Prepared(None, text=text)
+        for command in await self._dialogue.read(text):
+            self._about, self._dialogue.noted = Prepared(command, text=text), False
+            if command.kind == "empty":
+                self._channel.say(codec.EMPTY_QUERY)
+                continue
+            reply = await self._dialogue.execute(command)
+            await self._replied(reply, Portal("", self._about), command, tell=True)
 
     # -- extended ------------------------------------------------------------------------
 
@@ -137,13 +110,8 @@ class Connection:
         command = None if commands[0].kind == "empty" else commands[0]
         if command is not None:
             self._dialogue.check(command)
-        given: dict[int, Kind] = {}
-        for number, oid in enumerate(asked.oids, 1):
-            kind = kind_of_oid(oid)
-            if kind is not None and kind.name != "unknown":
-                given[number] = kind
-        if not asked.name:
-            self._dialogue.statements.pop("", None)
+        kinds = enumerate(map(kind_of_oid, asked.oids), 1)
+        given = {n: kind for n, kind in kinds if kind is not None and kind.name != "unknown"}
         self._dialogue.prepare(asked.name, Prepared(command, given, asked.text))
         self._channel.say(codec.PARSE_COMPLETE)
 
@@ -151,22 +119,19 @@ class Connection:
         asked = codec.bind(body)
         prepared = self._about = self._dialogue.statement(asked.statement)
         self._dialogue.check(prepared.command)
-        wanted = prepared.wanted
-        if len(asked.values) != wanted:
+        if len(asked.values) != prepared.wanted:
             raise BindError(
                 f"bind message supplies {len(asked.values)} parameters,"
-                f' but prepared statement "{asked.statement}" requires {wanted}'
+                f' but prepared statement "{asked.statement}" requires {prepared.wanted}'
             )
         await self._dialogue.types(prepared)
-        formats = sending.formats_of(asked.formats, wanted)
+        formats = sending.formats_of(asked.formats, prepared.wanted)
         values = [
             argument(data, kind, bool(form), number)
             for number, (data, kind, form) in enumerate(
                 zip(asked.values, prepared.kinds or (), formats, strict=True), 1
             )
         ]
-        if not asked.portal:
-            self._dialogue.portals.pop("", None)
         self._dialogue.open(Portal(asked.portal, prepared, values, asked.results))
         self._channel.say(codec.BIND_COMPLETE)
 
@@ -190,15 +155,11 @@ class Connection:
             columns = await self._dialogue.columns(portal.prepared)
             self._say_described(columns, portal.formats)
 
-    def _say_described(
-        self, columns: Sequence[tuple[str, str]] | None, formats: Sequence[int]
-    ) -> None:
+    def _say_described(self, columns: Sequence[Column] | None, formats: Sequence[int]) -> None:
         if columns is None:
             self._channel.say(codec.NO_DATA)
-            return
-        kinds = [kind_of(kind) for _, kind in columns]
-        forms = _formats(formats, len(kinds))
-        self._channel.say(sending.described([name for name, _ in columns], kinds, forms))
+        else:
+            self._say_columns(columns, _kinds(columns), formats)
 
     async def _execute(self, body: bytes) -> None:
         name, most = codec.execute(body)
@@ -215,26 +176,17 @@ class Connection:
             portal.reply = await self._dialogue.execute(
                 command, portal.arguments, portal.prepared.types
             )
-        reply = portal.reply
-        if command.kind == "fetch" and not portal.formats:
-            portal.formats = self._dialogue.portal(command.name).formats
-        if reply.answer is None or reply.copy is not None:
-            if tell:
-                self._channel.say(codec.NO_DATA)
-            await self._rest(reply)
-            return
-        kinds = self._settled(portal, reply.answer)
-        if tell:
-            self._say_columns(reply.answer, kinds, portal)
-        await self._rows(reply, kinds, portal, most)
+        if tell and portal.reply.rows is None:
+            self._channel.say(codec.NO_DATA)
+        await self._replied(portal.reply, portal, command, tell, most)
 
     @staticmethod
     def _settled(portal: Portal, answer: Answer) -> list[Kind]:
         """The types that rows are sent as: those that the client was told of."""
-        kinds = [kind_of(kind) for _, kind in answer.columns]
+        kinds = _kinds(answer.columns)
         if portal.prepared.described is None:
             return kinds
-        told = [kind_of(kind) for _, kind in portal.prepared.described[1]]
+        told = _kinds(portal.prepared.described[1])
         if [kind.oid for kind in told] != [kind.oid for kind in kinds]:
             raise ChangedError(
                 "cached plan must not change result type",
@@ -251,12 +203,8 @@ class Connection:
     async def _flush(self, _: bytes) -> None:
         await self._channel.drain()
 
-    async def _sync(self, _: bytes) -> None:
-        self._skipping = False
-        self._dialogue.sync()
-
-    async def _ignore(self, _: bytes) -> None:
-        """Copy messages of a client that has not heard yet that its COPY failed."""
+    async def _nothing(self, _: bytes) -> None:
+        """Sync; copy messages of a client that has not heard yet that its COPY failed."""
 
     # -- out -----------------------------------------------------------------------------
 
@@ -265,20 +213,34 @@ class Connection:
             self._channel.say(codec.parameter_status(name, value))
         self._channel.say(codec.READY[self._dialogue.status])
 
-    def _say_columns(self, answer: Answer, kinds: Sequence[Kind], portal: Portal) -> None:
-        names = [name for name, _ in answer.columns]
-        forms = _formats(portal.formats, len(kinds))
-        self._channel.say(sending.described(names, kinds, forms))
+    def _say_columns(
+        self, columns: Sequence[Column], kinds: Sequence[Kind], formats: Sequence[int]
+    ) -> None:
+        forms = _formats(formats, len(kinds))
+        self._channel.say(sending.described([name for name, _ in columns], kinds, forms))
 
     def _notices(self, notices: Sequence[Notice]) -> None:
         for notice in notices[:MOST_NOTICES]:
             self._channel.say(codec.fields(b"N", notice_fields(notice)))
 
-    async def _rows(self, reply: Reply, kinds: Sequence[Kind], portal: Portal, most: int) -> None:
-        """Send rows of an answer, ``most`` of them where that is not 0."""
-        answer = reply.answer
-        if answer is None:
+    async def _replied(
+        self, reply: Reply, portal: Portal, command: Command, tell: bool, most: int = 0
+    ) -> None:
+        """Send what a command gave: rows, after their columns if these are to be told."""
+        if reply.rows is None:
+            await self._rest(reply)
             return
+        if command.kind == "fetch" and not portal.formats:
+            portal.formats = self._dialogue.portal(command.name).formats
+        kinds = self._settled(portal, reply.rows)
+        if tell:
+            self._say_columns(reply.rows.columns, kinds, portal.formats)
+        await self._rows(reply.rows, reply.tag, kinds, portal, most)
+
+    async def _rows(
+        self, answer: Answer, tag: str, kinds: Sequence[Kind], portal: Portal, most: int
+    ) -> None:
+        """Send rows of an answer, ``most`` of them where that is not 0."""
         if not portal.said:
             self._notices(answer.notices)
             portal.said = True
@@ -299,8 +261,8 @@ class Connection:
         if most and stop - start == most:
             self._channel.say(codec.SUSPENDED)
             return
-        bare = reply.tag in ("SHOW", "EXPLAIN")
-        self._channel.say(codec.complete(reply.tag if bare else f"{reply.tag} {stop - start}"))
+        bare = tag in ("SHOW", "EXPLAIN")
+        self._channel.say(codec.complete(tag if bare else f"{tag} {stop - start}"))
 
     async def _rest(self, reply: Reply) -> None:
         """Send what is no rows: a copy, or that it is done."""
@@ -311,14 +273,14 @@ class Connection:
             return
         answer, copy = reply.answer, reply.copy
         self._notices(answer.notices)
-        kinds = [kind_of(kind) for _, kind in answer.columns]
+        kinds = _kinds(answer.columns)
         self._channel.say(codec.copy_out(len(kinds), copy.binary))
         self._channel.say(copy.begin([name for name, _ in answer.columns]))
         zone, total = self._dialogue.run_time.zone, answer.table.num_rows
         await self._send(copy.rows(answer.table, kinds, zone), total)
         self._channel.say(copy.end() + codec.COPY_DONE + codec.complete(f"COPY {total}"))
 
-    async def _send(self, parts: Any, count: int) -> None:
+    async def _send(self, parts: Iterator[bytes], count: int) -> None:
         """Encode and send piece by piece; the next is made when the client has read enough."""
         if count <= FEW:
             for part in parts:
@@ -327,8 +289,8 @@ class Connection:
                 await self._drain()
             return
         loop, pool = asyncio.get_running_loop(), self._dialogue.desk.reading
-        while part := await loop.run_in_executor(pool, lambda: list(islice(parts, 1))):
-            self._channel.say(part[0])
+        while part := await loop.run_in_executor(pool, next, parts, b""):
+            self._channel.say(part)
             await self._drain()
 
     async def _drain(self) -> None:
@@ -336,27 +298,24 @@ class Connection:
         await self._channel.drain()
         self._moved("busy")
 
-    async def _failed(self, problem: Error, text: str, command: Command | None) -> None:
+    async def _failed(self, problem: Exception) -> None:
         self._pending = None
         self._dialogue.failed()
+        text, command = self._about.text, self._about.command
         said = text if command is None else command.original
-        problem = await self._dialogue.refused(said, command, problem)
-        position = None
-        if problem.place is not None:
-            position = _position(problem, text, command)
-        self._channel.say(codec.fields(b"E", error_fields(problem, position)))
+        told = problem if isinstance(problem, Error) else _bug(problem)
+        told = await self._dialogue.refused(said, command, told)
+        self._channel.say(codec.fields(b"E", error_fields(told, _position(told, text, command))))
 
 
-def _position(problem: Error, text: str | None, command: Command | None) -> int | None:
+def _position(problem: Error, text: str, command: Command | None) -> int | None:
     """Where in the client's own text an error is, counted from 1."""
     place = problem.place
     if place is None:
         return None
-    if command is not None:
-        found = command.placed(place)
-        if found is not None:
-            return command.start + found + 1
-    return place.start + 1 if text is None or place.text == text else None
+    if command is not None and (found := command.placed(place)) is not None:
+        return command.start + found + 1
+    return place.start + 1 if place.text == text else None
 
 
 def _bug(problem: Exception) -> Error:
@@ -365,6 +324,10 @@ def _bug(problem: Exception) -> Error:
         f"the statement failed with {with_article(type(problem).__name__)}",
         hint="please report the statement as a bug",
     )
+
+
+def _kinds(columns: Sequence[Column]) -> list[Kind]:
+    return [kind_of(kind) for _, kind in columns]
 
 
 def _formats(given: Sequence[int], count: int) -> list[int]:
@@ -377,6 +340,7 @@ def _formats(given: Sequence[int], count: int) -> list[int]:
 
 
 _QUERY, _SYNC, _EXECUTE, _TERMINATE = ord("Q"), ord("S"), ord("E"), ord("X")
+_ENDS = (_QUERY, _SYNC)  # the client waits for ReadyForQuery
 _STEPS: dict[int, Any] = {
     ord("P"): Connection._parse,
     ord("B"): Connection._bind,
@@ -384,8 +348,6 @@ _STEPS: dict[int, Any] = {
     _EXECUTE: Connection._execute,
     ord("C"): Connection._close,
     ord("H"): Connection._flush,
-    _SYNC: Connection._sync,
-    ord("d"): Connection._ignore,
-    ord("c"): Connection._ignore,
-    ord("f"): Connection._ignore,
+    _QUERY: Connection._query,
+    **dict.fromkeys(b"Sdcf", Connection._nothing),
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from privsql.errors import TooLargeError
+from privsql.errors import Error, TooLargeError
 from privsql.fronts.pgwire.errors import UnknownCursorError
 from privsql.fronts.pgwire.protocol.results import Copy
 from privsql.fronts.pgwire.protocol.types import Kind
@@ -33,16 +33,19 @@ class Prepared:
     described: tuple[Hashable, tuple[Column, ...]] | None = None
 
     @property
+    def used(self) -> int:
+        """How many values it makes use of."""
+        return 0 if self.command is None else self.command.parameters
+
+    @property
     def wanted(self) -> int:
         """How many values it takes, those that it makes no use of as well."""
-        used = 0 if self.command is None else self.command.parameters
-        return max(used, self.declared, *self.given, 0)
+        return max(self.used, self.declared, *self.given, 0)
 
     @property
     def weight(self) -> int:
         """Bytes, in the worst case: its text is kept as it was sent, cut and translated."""
-        given = max(len(self.text), 0 if self.command is None else len(self.command.text))
-        return 12 * given
+        return 12 * max(len(self.text), 0 if self.command is None else len(self.command.text))
 
 
 @dataclass(eq=False)
@@ -57,7 +60,6 @@ class Portal:
     answer: Answer | None = None
     reply: Reply | None = None  # what is left of an execution that was suspended
     position: int = 0  # rows that are behind
-    done: bool = False
     said: bool = False  # the notices were sent
 
     @property
@@ -67,11 +69,14 @@ class Portal:
         return held.table.nbytes if held else 0
 
     @property
-    def answer_columns(self) -> tuple[Column, ...]:
-        """The columns of a cursor."""
+    def declared(self) -> Answer:
+        """The rows of a cursor."""
         if self.answer is None:
             raise UnknownCursorError(f'cursor "{self.name}" has not begun')
-        return self.answer.columns
+        return self.answer
+
+
+Kept = TypeVar("Kept", Prepared, Portal)
 
 
 @dataclass(frozen=True)
@@ -83,24 +88,30 @@ class Reply:
     copy: Copy | None = None
     warning: dict[str, str] | None = None
 
+    @property
+    def rows(self) -> Answer | None:
+        """Rows that are sent as such."""
+        return self.answer if self.copy is None else None
 
-def check_room(kept: Collection[Prepared | Portal], made: Prepared | Portal, hint: str) -> None:
-    """Refuse to keep more of a connection than it may hold."""
-    held = sum(each.weight for each in kept) + made.weight
+
+def keep(kept: dict[str, Kept], name: str, made: Kept, taken: Error, hint: str) -> None:
+    """Keep a statement or portal; one without a name takes the place of the last."""
+    if name and name in kept:
+        raise taken
+    kept.pop(name, None)
+    held = sum(each.weight for each in kept.values()) + made.weight
     if len(kept) >= MOST_NAMES or held > MOST_BYTES:
         raise TooLargeError("the connection keeps too many statements or cursors", hint=hint)
+    kept[name] = made
 
 
 def shown(run_time: RunTime, name: str) -> Answer:
     """What SHOW answers: one parameter, or all of them."""
     if name != "all":
-        value = pa.array([run_time.show(name)], pa.string())
-        return Answer(((name, "VARCHAR"),), pa.table([value], names=[name]))
-    values = run_time.all()
-    parts = ([v[0] for v in values], [v[1] for v in values], ["" for _ in values])
-    names = ["name", "setting", "description"]
-    table = pa.table([pa.array(part, pa.string()) for part in parts], names=names)
-    return Answer(tuple((each, "VARCHAR") for each in names), table)
+        return Answer(((name, "VARCHAR"),), pa.table({name: [run_time.show(name)]}))
+    names, values = zip(*run_time.all(), strict=True)
+    table = pa.table({"name": names, "setting": values, "description": [""] * len(names)})
+    return Answer(tuple((each, "VARCHAR") for each in table.column_names), table)
 
 
 def moved(at: int, rows: int, direction: str, count: int | None) -> tuple[list[int], int]:
@@ -111,17 +122,13 @@ def moved(at: int, rows: int, direction: str, count: int | None) -> tuple[list[i
     >>> moved(0, 3, "forward", 2), moved(3, 3, "backward", None), moved(0, 3, "absolute", -1)
     (([0, 1], 2), ([1, 0], 0), ([2], 3))
     """
-    if direction in ("absolute", "relative"):
+    if count == 0 or direction in ("absolute", "relative"):
         step = count or 0
-        wanted = at + step if direction == "relative" else step
-        if direction == "absolute" and step < 0:
-            wanted = rows + 1 + step
-        wanted = max(0, min(rows + 1, wanted))
+        base = at if direction != "absolute" else rows + 1 if step < 0 else 0
+        wanted = max(0, min(rows + 1, base + step))
         return ([wanted - 1] if 1 <= wanted <= rows else []), wanted
     if count is not None and count < 0:
         direction, count = ("backward" if direction == "forward" else "forward"), -count
-    if count == 0:
-        return ([at - 1] if 1 <= at <= rows else []), at
     if direction == "forward":
         stop = rows + 1 if count is None else min(rows + 1, at + count)
         return list(range(at, min(stop, rows))), stop

@@ -191,13 +191,7 @@ def error_fields(
     >>> error_fields(DomainError("no such value", hint="look at the domain"), 7)["C"]
     '22023'
     """
-    fields = {
-        "S": severity,
-        "V": severity,
-        "C": problem.sqlstate,
-        "M": problem.reason,
-        "D": f"privsql: {problem.code}",
-    }
+    fields = _fields(severity, problem.sqlstate, problem.reason) | {"D": f"privsql: {problem.code}"}
     if problem.hint is not None:
         fields["H"] = problem.hint
     if position is not None:
@@ -207,14 +201,13 @@ def error_fields(
 
 def notice_fields(notice: Notice) -> dict[str, str]:
     """A notice as its fields; the code comes first, so that a person and a program see it."""
-    return {
-        "S": "NOTICE",
-        "V": "NOTICE",
-        "C": "00000",
-        "M": f"{notice.text} [{notice.code}]",
-    }
+    return _fields("NOTICE", "00000", f"{notice.text} [{notice.code}]")
 
 
 def warning_fields(text: str, sqlstate: str) -> dict[str, str]:
     """A warning, such as PostgreSQL gives for a COMMIT without a BEGIN."""
-    return {"S": "WARNING", "V": "WARNING", "C": sqlstate, "M": text}
+    return _fields("WARNING", sqlstate, text)
+
+
+def _fields(severity: str, sqlstate: str, message: str) -> dict[str, str]:
+    return {"S": severity, "V": severity, "C": sqlstate, "M": message}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PREPARED = ("query", "catalog", "constant", "other")  # others can be prepared, to be refused then
 
 
-async def prepare(dialogue: Dialogue, command: Command, _: Sequence[Any]) -> Reply:
+async def prepare(dialogue: Dialogue, command: Command, _: Sequence[Any]) -> None:
     """``PREPARE name (type, ...) AS query``."""
     if command.inner is None or command.inner.kind not in PREPARED:
         raise SyntaxMistake(
@@ -45,7 +45,6 @@ async def prepare(dialogue: Dialogue, command: Command, _: Sequence[Any]) -> Rep
     if not command.name:
         raise SyntaxMistake("a statement without a name cannot be executed", hint="name it")
     dialogue.prepare(command.name, Prepared(command.inner, given, declared=len(command.arguments)))
-    return Reply(command.tag)
 
 
 async def execute(dialogue: Dialogue, command: Command, _: Sequence[Any]) -> Reply:
@@ -96,23 +95,17 @@ async def _constant(dialogue: Dialogue, text: str, kind: str = "") -> Any:
     """What an expression is; in parentheses it is one, whatever stands in it."""
     cast = f"::{kind}" if kind else ""
     found = await dialogue.read(f"SELECT (\n{text}\n){cast}")
-    if len(found) != 1 or found[0].kind != "constant":
-        raise _no_constant()
-    answer = await dialogue.answer(found[0], ())
-    if answer.table.num_rows != 1:
-        raise _no_constant()
-    return answer.table.column(0)[0].as_py()
+    if len(found) == 1 and found[0].kind == "constant":
+        answer = await dialogue.answer(found[0], ())
+        if answer.table.num_rows == 1:
+            return answer.table.column(0)[0].as_py()
+    raise Unsupported("EXECUTE takes constants", hint="write each value out")
 
 
-def _no_constant() -> Unsupported:
-    return Unsupported("EXECUTE takes constants", hint="write each value out")
-
-
-async def deallocate(dialogue: Dialogue, command: Command, _: Sequence[Any]) -> Reply:
+async def deallocate(dialogue: Dialogue, command: Command, _: Sequence[Any]) -> None:
     """``DEALLOCATE name`` or ``DEALLOCATE ALL``."""
     if command.name:
         dialogue.statement(command.name)
         del dialogue.statements[command.name]
     else:
         dialogue.statements.clear()
-    return Reply(command.tag)

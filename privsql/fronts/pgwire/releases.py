@@ -21,8 +21,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from privsql import files
 from privsql.errors import Error, IntegrityError, OperationalError, ProgrammingError
@@ -58,25 +59,12 @@ class Version:
         return found | {column.name.lower(): column.type for column in self.manifest.sensitive}
 
 
-@dataclass(eq=False)
-class Lease:
-    """A session that is one statement's for as long as it takes."""
+class Seat(NamedTuple):
+    """A session of one version for one user."""
 
     version: Version
+    user: str
     session: Session
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _over: bool = False
-
-    def interrupt(self) -> None:
-        """End the statement; nothing happens when it has ended, and nothing to the next one."""
-        with self._lock:
-            if not self._over:
-                self.session.interrupt()
-
-    def end(self) -> None:
-        """Whoever interrupts from now on is late."""
-        with self._lock:
-            self._over = True
 
 
 class House:
@@ -109,7 +97,7 @@ class House:
         self._looking = threading.Lock()
         self._count = 0
         self._live = 0
-        self._idle: list[tuple[Version, str, Session]] = []  # the last one was used last
+        self._idle: list[Seat] = []  # the last one was used last
         self._closed = False
         self._paths: dict[str, Path] = {}
         self._current: dict[str, Version] = {}
@@ -145,9 +133,8 @@ class House:
             for name, path in self._paths.items():
                 with suppress(OSError):  # being replaced at this moment, or gone: keep the old
                     now = _stamp(path)
-                    if now in (self._current[name].stamp, self._failed.get(name)):
-                        continue
-                    if self._renew(name, path, now):
+                    known = now in (self._current[name].stamp, self._failed.get(name))
+                    if not known and self._renew(name, path, now):
                         found.append(name)
         return found
 
@@ -167,10 +154,10 @@ class House:
         with self._turn:
             old, self._current[name] = self._current[name], version
             old.retired = True
-            dropped = [each for each in self._idle if each[0] is old]
-            self._idle = [each for each in self._idle if each[0] is not old]
-        for _, _, session in dropped:
-            self._end(old, session)
+            dropped = [seat for seat in self._idle if seat.version is old]
+            self._idle = [seat for seat in self._idle if seat.version is not old]
+        for seat in dropped:
+            self._end(seat)
         if not dropped:
             self._tidy(old)
         log.info("%s was published again and is served", name)
@@ -199,42 +186,42 @@ class House:
     # -- sessions ------------------------------------------------------------------------
 
     @contextmanager
-    def lease(self, version: Version, user: str) -> Iterator[Lease]:
+    def lease(self, version: Version, user: str) -> Iterator[Session]:
         """A session of a version for one statement of a user."""
-        session = self._take(version, user)
-        lease = Lease(version, session)
+        seat = self._take(version, user)
         try:
-            yield lease
+            yield seat.session
         finally:
-            lease.end()
-            self._give(version, user, session)
+            self._give(seat)
 
     @contextmanager
     def idle(self, version: Version, user: str) -> Iterator[Session | None]:
         """A session that is there and free at once, or None."""
-        session = None
         with self._turn:
-            for at in range(len(self._idle) - 1, -1, -1):
-                if self._idle[at][0] is version and self._idle[at][1] == user:
-                    session = self._idle.pop(at)[2]
-                    break
+            seat = self._free(version, user)
         try:
-            yield session
+            yield seat and seat.session
         finally:
-            if session is not None:
-                self._give(version, user, session)
+            if seat is not None:
+                self._give(seat)
 
-    def _take(self, version: Version, user: str) -> Session:
+    def _free(self, version: Version, user: str) -> Seat | None:
+        """The idle session of a user that was used last."""
+        for at in reversed(range(len(self._idle))):
+            if self._idle[at][:2] == (version, user):
+                return self._idle.pop(at)
+        return None
+
+    def _take(self, version: Version, user: str) -> Seat:
         while True:
-            victim: tuple[Version, str, Session] | None = None
+            victim: Seat | None = None
             with self._turn:
                 if self._closed:
                     raise OperationalError("the server is shutting down")
                 if version.retired:
                     version = self._current[version.name]
-                for at in range(len(self._idle) - 1, -1, -1):
-                    if self._idle[at][0] is version and self._idle[at][1] == user:
-                        return self._idle.pop(at)[2]
+                if (seat := self._free(version, user)) is not None:
+                    return seat
                 if self._live < self._most:
                     self._live += 1
                     version.sessions += 1
@@ -244,28 +231,29 @@ class House:
                 else:
                     self._turn.wait(1.0)
             if victim is not None:
-                self._end(victim[0], victim[2])
+                self._end(victim)
         try:
             served = Served(user, self._history, self._journal)
-            return Session(version.path, served=served, limits=self.limits)
+            session = Session(version.path, served=served, limits=self.limits)
+            return Seat(version, user, session)
         except BaseException:
             self._left(version)
             raise
 
-    def _give(self, version: Version, user: str, session: Session) -> None:
+    def _give(self, seat: Seat) -> None:
         with self._turn:
-            keep = not (version.retired or self._closed)
+            keep = not (seat.version.retired or self._closed)
             if keep:
-                self._idle.append((version, user, session))
+                self._idle.append(seat)
                 self._turn.notify()
         if not keep:
-            self._end(version, session)
+            self._end(seat)
 
-    def _end(self, version: Version, session: Session) -> None:
+    def _end(self, seat: Seat) -> None:
         try:
-            session.close()
+            seat.session.close()
         finally:
-            self._left(version)
+            self._left(seat.version)
 
     def _left(self, version: Version) -> None:
         with self._turn:
@@ -293,8 +281,8 @@ class House:
             self._closed = True
             idle, self._idle = self._idle, []
             self._turn.notify_all()
-        for version, _, session in idle:
-            self._end(version, session)
+        for seat in idle:
+            self._end(seat)
         self._folders.close()
 
 
@@ -316,13 +304,13 @@ class Folders:
                 made = self._in(parent) / name
                 os.link(path, made)
                 return made
-        try:
-            return self._copied(path, self._first, name)
-        except OSError as problem:
+        problems = []
+        for parent in (self._first, path.parent):
             try:
-                return self._copied(path, path.parent, name)
-            except OSError:
-                raise problem from None
+                return self._copied(path, parent, name)
+            except OSError as problem:
+                problems.append(problem)
+        raise problems[0]
 
     def _copied(self, path: Path, parent: Path, name: str) -> Path:
         made = self._in(parent) / name

@@ -76,6 +76,11 @@ class _Client:
     def claims(self, user: str) -> None:
         self.user = user
 
+    def cancel(self) -> None:
+        """End the statement under way, if there is one."""
+        if self.dialogue is not None:
+            self.dialogue.cancel()
+
     @property
     def shown(self) -> str:
         """Who and where from, for the log: short, and without what could forge a line of it."""
@@ -87,12 +92,9 @@ class _Client:
 class Server:
     """Serves a house to PostgreSQL clients until it is told to stop."""
 
-    def __init__(
-        self, house: House, security: Security | None = None, allowance: Allowance | None = None
-    ) -> None:
-        self.security = security or Security()
-        self.allowance = allowance or Allowance()
-        self._desk = Desk(house, workers=self.allowance.workers, limits=house.limits)
+    def __init__(self, house: House, security: Security, allowance: Allowance) -> None:
+        self.security, self.allowance = security, allowance
+        self._desk = Desk(house, self.allowance.workers)
         self._house = house
         self._clients: dict[int, _Client] = {}
         self._numbers = itertools.count(1)
@@ -129,8 +131,7 @@ class Server:
                     self._dismiss(client, ShutdownError("the server is shutting down"))
             await asyncio.sleep(0.02)
         for client in list(self._clients.values()):
-            if client.dialogue is not None:
-                client.dialogue.cancel()
+            client.cancel()
             self._dismiss(client, ShutdownError("the server is shutting down"))
         tasks = [each.task for each in self._clients.values() if each.task is not None]
         if tasks:
@@ -146,26 +147,18 @@ class Server:
         number = next(self._numbers) & 0x7FFFFFFF
         client = _Client(channel, number, secrets.token_bytes(4))
         self._clients[number] = client
-        channel.lost = partial(self._lost, client)
+        channel.lost = client.cancel  # nobody waits for the answer any more
         made = channel.transport.get_extra_info("socket")
         if made is not None:
             with suppress(OSError):
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.task = asyncio.get_running_loop().create_task(self._serve(client))
-
-    def _lost(self, client: _Client) -> None:
-        """Nobody waits for the answer any more."""
-        if client.dialogue is not None:
-            client.dialogue.cancel()
 
     async def _serve(self, client: _Client) -> None:
         channel = client.channel
         try:
             await self._entered(client)
-        except (Closed, ConnectionError):
-            pass
-        except asyncio.CancelledError:
+        except (Closed, ConnectionError, asyncio.CancelledError):
             pass
         except Error as problem:
             log.info("a connection from %s was ended: %s", client.shown, problem.code)
@@ -193,9 +186,9 @@ class Server:
         if len(self._clients) > self.allowance.connections:
             raise BusyError("sorry, too many clients already")
         channel.most = self.allowance.message
-        run_time = RunTime(found.asker.user, found.settings)
-        asker = replace(found.asker, process=client.number)
-        client.dialogue = Dialogue(self._desk, asker, run_time)
+        asker, settings = found
+        run_time = RunTime(asker.user, settings)
+        client.dialogue = Dialogue(self._desk, replace(asker, process=client.number), run_time)
         for name, value in run_time.news():
             channel.say(codec.parameter_status(name, value))
         channel.say(codec.backend_key(client.number, client.secret))
@@ -207,10 +200,8 @@ class Server:
             return
         number, secret = struct.unpack("!i4s", body)
         client = self._clients.get(number)
-        if client is None or not secrets.compare_digest(secret, client.secret):
-            return
-        if client.dialogue is not None:
-            client.dialogue.cancel()
+        if client is not None and secrets.compare_digest(secret, client.secret):
+            client.cancel()
 
     def _dismiss(self, client: _Client, problem: Error) -> None:
         """End a connection that waits for its client."""
@@ -315,10 +306,9 @@ async def serve(
     security = security or Security()
     check_address(host, security, insecure=insecure)
     allowance = allowance or Allowance()
-    made = house
-    if made is None:
-        made = await asyncio.to_thread(lambda: House(paths, sessions=allowance.workers))
-    server = Server(made, security, allowance)
+    if house is None:
+        house = await asyncio.to_thread(House, paths, sessions=allowance.workers)
+    server = Server(house, security, allowance)
     try:
         addresses = await server.start(host, port)
         if ready is not None:

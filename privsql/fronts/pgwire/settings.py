@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import zoneinfo
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields
 
 from privsql.fronts.pgwire.errors import (
     BadSettingError,
@@ -19,9 +20,6 @@ from privsql.fronts.pgwire.errors import (
     UnknownSettingError,
 )
 from privsql.session.settings import Settings
-
-# Versions that tools compare: 15 is the one whose catalog and protocol this follows.
-SERVER_VERSION = "15.0 (privsql)"
 
 # Clients keep copies of these, so every change is told.
 REPORTED = (
@@ -41,7 +39,8 @@ REPORTED = (
 )
 
 FIXED = {
-    "server_version": SERVER_VERSION,
+    # Tools compare it: 15 is the one whose catalog and protocol this follows.
+    "server_version": "15.0 (privsql)",
     "server_version_num": "150000",
     "server_encoding": "UTF8",
     "integer_datetimes": "on",
@@ -96,11 +95,14 @@ FREE = {
     "xmloption": "content",
 }
 
+_DEFAULTS = Settings()
 _OURS = {f"privsql.{field.name}": field.name for field in fields(Settings)}
 _SPELLING = {name.lower(): name for name in (*FIXED, *ONLY, *FREE)}
-_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d)?\s*")
+_SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d)?\s*")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_ZONES = {"utc": "UTC", "gmt": "UTC", "z": "UTC", "zulu": "UTC", "default": "UTC", "local": "UTC"}
+_UTC = ("utc", "gmt", "z", "zulu", "default", "local")
+_TRUTH = dict.fromkeys(("on", "true", "yes", "1"), True)
+_TRUTH |= dict.fromkeys(("off", "false", "no", "0"), False)
 _LONGEST = 1000
 _MOST = 100  # parameters of a client's own naming
 
@@ -109,22 +111,20 @@ class RunTime:
     """The run-time parameters of one connection.
 
     >>> known = RunTime("ann", {"application_name": "psql"})
-    >>> known.show("APPLICATION_NAME"), known.set("timezone", "Europe/Berlin")
-    ('psql', 'TimeZone')
+    >>> known.set("timezone", "Europe/Berlin")
+    >>> known.show("APPLICATION_NAME"), known.zone
+    ('psql', 'Europe/Berlin')
     """
 
     def __init__(self, user: str, given: Mapping[str, str]) -> None:
-        self._first: dict[str, str] = {**FREE, "session_authorization": user}
-        for name, (value, _) in ONLY.items():
-            self._first[name] = value
-        self._values = dict(self._first)
+        only = {name: value for name, (value, _) in ONLY.items()}
+        self._values = {**FREE, **only, "session_authorization": user}
         self.settings = Settings()
         self._before: tuple[dict[str, str], Settings] | None = None
         self._after: tuple[dict[str, str], Settings] | None = None
         for name, value in given.items():
             self.set(name, value)
-        self._first = dict(self._values)
-        self._settings = self.settings
+        self._first = self._values, self.settings
         self._told: dict[str, str] = {}
         self._changed = True
 
@@ -134,57 +134,49 @@ class RunTime:
         """The value of a parameter."""
         known = self._spelled(name)
         if known in _OURS:
-            return _shown(getattr(self.settings, _OURS[known]))
+            value = getattr(self.settings, _OURS[known])
+            return ("on" if value else "off") if isinstance(value, bool) else str(value)
         if known in FIXED:
             return FIXED[known]
         if known not in self._values:
             raise _unknown(name)
         return self._values[known]
 
-    def set(self, name: str, value: str, *, local: bool = False) -> str:
-        """Change a parameter, and return its name as it is spelled here."""
-        known = self._spelled(name)
-        if known in FIXED:
-            raise FixedSettingError(f'parameter "{known}" cannot be changed')
-        self._changed = True
-        kept = self._values, self.settings
-        self._values = dict(self._values)
-        try:
-            self._change(known, value)
-        except BaseException:
-            self._values, self.settings = kept
-            raise
-        if self._before is not None and not local and self._after is not None:
-            self._after = self._after[0] | {known: self._values.get(known, "")}, self.settings
-        return known
-
-    def _change(self, known: str, value: str) -> None:
+    def set(self, name: str, value: str, *, local: bool = False) -> None:
+        """Change a parameter."""
+        known = self._changeable(name)
         if known in _OURS:
-            self.settings = self.settings.with_option(known, _ours(known, value))
-            return
-        if known.lower().startswith("privsql."):
-            self.settings.with_option(known, value)  # says which there are
-        self._values[known] = self._checked(known, value)
-
-    def reset(self, name: str) -> str:
-        """Back to what it was when the connection began; ``all`` is every one."""
-        self._changed = True
-        if name == "all":
-            self._values, self.settings = dict(self._first), self._settings
-            return name
-        known = self._spelled(name)
-        if known in _OURS:
-            default = getattr(self._settings, _OURS[known])
-            self.settings = self.settings.with_option(known, default)
-            return known
-        if known in FIXED:
-            raise FixedSettingError(f'parameter "{known}" cannot be changed')
-        if known not in self._values and known not in self._first:
-            raise _unknown(name)
-        if known in self._first:
-            self._values[known] = self._first[known]
+            self.settings = self.settings.with_option(known, own_value(_OURS[known], value))
         else:
-            self._values.pop(known, None)
+            if known.startswith("privsql."):
+                self.settings.with_option(known, value)  # says which there are
+            self._values = self._values | {known: self._checked(known, value)}
+        if self._after is not None and not local:
+            self._after = self._after[0] | {known: self._values.get(known, "")}, self.settings
+
+    def reset(self, name: str) -> None:
+        """Back to what it was when the connection began; ``all`` is every one."""
+        values, settings = self._first
+        if name == "all":
+            self._changed = True
+            self._values, self.settings = self._first
+            return
+        known = self._changeable(name)
+        if known in _OURS:
+            self.settings = self.settings.with_option(known, getattr(settings, _OURS[known]))
+        elif known in values:
+            self._values = self._values | {known: values[known]}
+        elif known in self._values:
+            self._values = {each: v for each, v in self._values.items() if each != known}
+        else:
+            raise _unknown(name)
+
+    def _changeable(self, name: str) -> str:
+        """A parameter's name as it is spelled here."""
+        known = self._spelled(name)
+        if known in FIXED:
+            raise FixedSettingError(f'parameter "{known}" cannot be changed')
+        self._changed = True
         return known
 
     def all(self) -> list[tuple[str, str]]:
@@ -196,15 +188,14 @@ class RunTime:
 
     def begin(self) -> None:
         """Remember the values: a rollback brings them back."""
-        self._before = dict(self._values), self.settings
-        self._after = dict(self._values), self.settings
+        self._before = self._after = self._values, self.settings
 
     def end(self, committed: bool) -> None:
         """The transaction ends: what was set locally ends with it."""
         kept = self._after if committed else self._before
         self._changed = True
         if kept is not None:
-            self._values, self.settings = dict(kept[0]), kept[1]
+            self._values, self.settings = kept
         self._before = self._after = None
 
     # -- what others need ----------------------------------------------------------------
@@ -232,22 +223,15 @@ class RunTime:
     @property
     def changed(self) -> dict[str, str]:
         """What differs from the defaults, by names in lower case: for ``current_setting``."""
-        found = {name.lower(): value for name, value in FIXED.items()}
-        for name, value in self._values.items():
-            if FREE.get(name) != value:
-                found[name.lower()] = value
+        changed = {name: v for name, v in self._values.items() if FREE.get(name) != v}
+        found = {name.lower(): value for name, value in {**FIXED, **changed}.items()}
         return found | {name: self.show(name) for name in _OURS}
 
     @property
     def options(self) -> dict[str, object]:
         """Our settings that differ from the default, as options of a statement."""
-        default = Settings()
-        names = [field.name for field in fields(Settings)]
-        return {
-            name: getattr(self.settings, name)
-            for name in names
-            if getattr(self.settings, name) != getattr(default, name)
-        }
+        now = asdict(self.settings).items()
+        return {name: value for name, value in now if value != getattr(_DEFAULTS, name)}
 
     @staticmethod
     def _spelled(name: str) -> str:
@@ -262,18 +246,9 @@ class RunTime:
             if value.strip().strip("'\"").lower() not in spellings:
                 raise BadSettingError(f'parameter "{name}" can only be {only} here')
             return only
-        if name == "TimeZone":
-            return _zone(value)
-        if name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
-            _seconds(value)
-            return value
-        if name == "DateStyle":
-            if not value.strip().lower().startswith(("iso", "dmy", "mdy", "ymd")):
-                raise BadSettingError("dates are written in ISO style only")
-            return "ISO, DMY" if "dmy" in value.lower() else "ISO, MDY"
-        if name in FREE:
-            return value
-        if "." not in name:
+        if name in _CHECKED:
+            return _CHECKED[name](value)
+        if name not in FREE and "." not in name:
             raise _unknown(name)
         if name not in self._values and sum("." in each for each in self._values) >= _MOST:
             raise BadSettingError("there are too many parameters")
@@ -284,31 +259,26 @@ def _unknown(name: str) -> UnknownSettingError:
     return UnknownSettingError(f'unrecognized configuration parameter "{name[:100]}"')
 
 
-def _shown(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+def own_value(name: str, text: str) -> object:
+    """A text as the type that one of our settings has, or as it is where it is none.
 
-
-def _ours(name: str, value: str) -> object:
-    """A text as the setting's own type."""
-    default = getattr(Settings(), _OURS[name])
-    word = value.strip().lower()
+    >>> own_value("error_bars", "Yes"), own_value("confidence_level", "high")
+    (True, 'high')
+    """
+    default, word = getattr(_DEFAULTS, name), text.strip().lower()
     if isinstance(default, bool):
-        if word in ("on", "true", "yes", "1"):
-            return True
-        return False if word in ("off", "false", "no", "0") else value
+        return _TRUTH.get(word, text)
     if isinstance(default, float):
-        try:
-            return float(value)
-        except ValueError:
-            return value
+        with suppress(ValueError):
+            return float(text)
+        return text
     return word
 
 
 def _zone(value: str) -> str:
     word = value.strip().strip("'\"")
-    plain = _ZONES.get(word.lower())
-    if plain is not None:
-        return plain
+    if word.lower() in _UTC:
+        return "UTC"
     try:
         zoneinfo.ZoneInfo(word)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -322,7 +292,27 @@ def _seconds(value: str) -> float:
     >>> _seconds("1500"), _seconds("2min")
     (1.5, 120.0)
     """
-    match = _DURATION.fullmatch(value.strip("'\""))
+    match = _SPAN.fullmatch(value.strip("'\""))
     if match is None:
         raise BadSettingError("a duration is a number with a unit: ms, s, min, h, d")
     return float(match[1]) * _UNITS[match[2] or "ms"]
+
+
+def _duration(value: str) -> str:
+    _seconds(value)
+    return value
+
+
+def _date_style(value: str) -> str:
+    if not value.strip().lower().startswith(("iso", "dmy", "mdy", "ymd")):
+        raise BadSettingError("dates are written in ISO style only")
+    return "ISO, DMY" if "dmy" in value.lower() else "ISO, MDY"
+
+
+_CHECKED: dict[str, Callable[[str], str]] = {
+    "TimeZone": _zone,
+    "DateStyle": _date_style,
+    "statement_timeout": _duration,
+    "lock_timeout": _duration,
+    "idle_in_transaction_session_timeout": _duration,
+}

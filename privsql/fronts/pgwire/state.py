@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from privsql.errors import Error
 from privsql.fronts.pgwire import prepared as preparing
-from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, check_room, moved, shown
+from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, keep, moved, shown
 from privsql.fronts.pgwire.errors import (
     AbortedError,
     NoTransactionError,
@@ -37,6 +37,7 @@ from privsql.fronts.pgwire.workers import Answer, Asker, Column, Desk, Job
 from privsql.sql.nodes import Unsupported
 from privsql.sql.postgres.read import Command
 
+T = TypeVar("T")
 ENDS = ("commit", "rollback")
 ROWS = ("query", "catalog", "constant")
 
@@ -64,19 +65,19 @@ class Dialogue:
         """The commands of a text."""
         found = self.desk.known(self.asker, text)
         if found is None:
-            found = await self._threaded(self.desk.reading, self.desk.read, self.asker, text)
+            found = await self._threaded(self.desk.reading, self.desk.read, text)
         return found
 
     async def refused(self, text: str, command: Command | None, problem: Error) -> Error:
         """The error to tell; the statement is in the journal then, if there is one."""
         if self.noted or not text:
             return problem
-        work, pool = self.desk.refused, self.desk.reading
-        found: Error = await self._threaded(pool, work, self.asker, text, command, problem)
-        return found
+        work = self.desk.refused
+        return await self._threaded(self.desk.reading, work, text, command, problem)
 
-    async def _threaded(self, pool: Any, work: Callable[..., Any], *given: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
+    async def _threaded(self, pool: Any, work: Callable[..., T], *given: Any) -> T:
+        """What a method of the desk says to this asker."""
+        return await asyncio.get_running_loop().run_in_executor(pool, work, self.asker, *given)
 
     async def answer(
         self, command: Command, arguments: Sequence[Any], types: Sequence[str] = ()
@@ -89,33 +90,27 @@ class Dialogue:
             )
         for name, value, local in command.settings:
             self.run_time.set(name, value, local=local)
-        known = self.desk.instant(self.asker, command, arguments, self.run_time)
+        job = Job(self.asker, command, arguments, types, self.run_time)
+        known = self.desk.instant(job)
         if known is not None:
             self.noted = True
             return known
-        job, loop = Job(), asyncio.get_running_loop()
-        self._job = job
+        self._job, loop = job, asyncio.get_running_loop()
         limit = self.run_time.timeout
         timer = None if limit is None else loop.call_later(limit, job.cancel)
         try:
-            work, pool = self.desk.answer, self.desk.asking
-            made: Answer = await self._threaded(
-                pool, work, self.asker, command, arguments, types, self.run_time, job
-            )
+            return await loop.run_in_executor(self.desk.asking, self.desk.answer, job)
         finally:
             self._job, self.noted = None, job.noted
             if timer is not None:
                 timer.cancel()
-        return made
 
     # -- statements and portals ----------------------------------------------------------
 
     def prepare(self, name: str, made: Prepared) -> None:
         """Keep a statement; one without a name takes the place of the last."""
-        if name and name in self.statements:
-            raise TakenStatementError(f'prepared statement "{name}" already exists')
-        check_room(self.statements.values(), made, "DEALLOCATE ALL")
-        self.statements[name] = made
+        taken = TakenStatementError(f'prepared statement "{name}" already exists')
+        keep(self.statements, name, made, taken, "DEALLOCATE ALL")
 
     def statement(self, name: str) -> Prepared:
         """A prepared statement."""
@@ -125,10 +120,8 @@ class Dialogue:
 
     def open(self, portal: Portal) -> None:
         """Keep a portal; one without a name takes the place of the last."""
-        if portal.name and portal.name in self.portals:
-            raise TakenCursorError(f'cursor "{portal.name}" already exists')
-        check_room(self.portals.values(), portal, "CLOSE ALL")
-        self.portals[portal.name] = portal
+        taken = TakenCursorError(f'cursor "{portal.name}" already exists')
+        keep(self.portals, portal.name, portal, taken, "CLOSE ALL")
 
     def portal(self, name: str) -> Portal:
         """A portal or cursor."""
@@ -140,19 +133,13 @@ class Dialogue:
         """Settle the types of a statement's parameters."""
         if prepared.kinds is not None:
             return
-        command = prepared.command
-        given = prepared.given
-        count = 0 if command is None else command.parameters
-        if command is None or all(n in given for n in range(1, count + 1)):
-            kinds = [given[n] for n in range(1, count + 1)]
-            found = [kind.duckdb for kind in kinds]
-        else:
-            inner = command.inner or command
-            known = {n: kind.duckdb for n, kind in given.items() if n <= count}
-            found = await self._threaded(
-                self.desk.asking, self.desk.types, self.asker, inner, known
-            )
-            kinds = [given.get(n) or kind_of(kind) for n, kind in enumerate(found, 1)]
+        command, given = prepared.command, prepared.given
+        known = {n: given[n].duckdb for n in range(1, prepared.used + 1) if n in given}
+        found = list(known.values())
+        if command is not None and len(known) < prepared.used:
+            work, asked = self.desk.types, command.inner or command
+            found = await self._threaded(self.desk.asking, work, asked, known)
+        kinds = [given.get(n) or kind_of(kind) for n, kind in enumerate(found, 1)]
         # A client may settle the types of more than there are: it must give values for them too.
         kinds += [given.get(n, TEXT) for n in range(len(kinds) + 1, prepared.wanted + 1)]
         prepared.kinds, prepared.types = kinds, found
@@ -165,17 +152,14 @@ class Dialogue:
         if command.kind == "show":
             return shown(self.run_time, command.name).columns
         if command.kind == "fetch":
-            return self.portal(command.name).answer_columns
+            return self.portal(command.name).declared.columns
         if command.kind == "execute":
             return await self.columns(self.statement(command.name))
         key = (self.desk.state(self.asker), tuple(sorted(self.run_time.options.items())))
         if prepared.described is None or prepared.described[0] != key:
             await self.types(prepared)
-            work, types = self.desk.describe, prepared.types
-            found = await self._threaded(
-                self.desk.asking, work, self.asker, command, types, self.run_time
-            )
-            prepared.described = key, found
+            work, given = self.desk.describe, (command, prepared.types, self.run_time)
+            prepared.described = key, await self._threaded(self.desk.asking, work, *given)
         return prepared.described[1]
 
     # -- transactions --------------------------------------------------------------------
@@ -198,23 +182,15 @@ class Dialogue:
         if self.status == "I":
             self._close_portals()
 
-    def _close_portals(self, *, all_: bool = False) -> None:
-        self.portals = (
-            {} if all_ else {name: each for name, each in self.portals.items() if each.hold}
-        )
-
-    def _end(self, committed: bool) -> None:
-        self.status = "I"
-        self._savepoints.clear()
-        self._close_portals()
-        self.run_time.end(committed)
+    def _close_portals(self) -> None:
+        self.portals = {name: each for name, each in self.portals.items() if each.hold}
 
     # -- commands ------------------------------------------------------------------------
 
     async def execute(
         self, command: Command, arguments: Sequence[Any] = (), types: Sequence[str] = ()
     ) -> Reply:
-        """Carry a command out."""
+        """Carry a command out; where there is nothing to say, its tag is the reply."""
         self.check(command)
         if command.kind in ROWS:
             return Reply(command.tag, await self.answer(command, arguments, types))
@@ -224,7 +200,7 @@ class Dialogue:
                 f"{command.name or command.kind.upper()} is not a query",
                 hint="privsql answers SELECT and changes no data",
             )
-        return await work(self, command, arguments)
+        return await work(self, command, arguments) or Reply(command.tag)
 
     async def _begin(self, command: Command, _: Sequence[Any]) -> Reply:
         if self.status == "T":
@@ -234,35 +210,29 @@ class Dialogue:
         self.run_time.begin()
         return Reply(command.tag)
 
-    async def _commit(self, command: Command, _: Sequence[Any]) -> Reply:
-        if self.status == "I":
-            text = "there is no transaction in progress"
-            return Reply(command.tag, warning=warning_fields(text, "25P01"))
-        good = self.status == "T"
-        self._end(good)
-        return Reply(command.tag if good else "ROLLBACK")
-
-    async def _rollback(self, command: Command, _: Sequence[Any]) -> Reply:
-        if command.name:
+    async def _end(self, command: Command, _: Sequence[Any]) -> Reply:
+        if command.name:  # ROLLBACK TO
             self._savepoint_known(command.name)
             self.status = "T"
             return Reply(command.tag)
         if self.status == "I":
             text = "there is no transaction in progress"
             return Reply(command.tag, warning=warning_fields(text, "25P01"))
-        self._end(False)
-        return Reply(command.tag)
+        committed = command.kind == "commit" and self.status == "T"
+        self.status = "I"
+        self._savepoints.clear()
+        self._close_portals()
+        self.run_time.end(committed)
+        return Reply(command.tag if committed else "ROLLBACK")
 
-    async def _savepoint(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _savepoint(self, command: Command, _: Sequence[Any]) -> None:
         if self.status == "I":
             raise NoTransactionError("SAVEPOINT can only be used in transaction blocks")
         self._savepoints.append(command.name)
-        return Reply(command.tag)
 
-    async def _release(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _release(self, command: Command, _: Sequence[Any]) -> None:
         at = self._savepoint_known(command.name)
         del self._savepoints[at:]
-        return Reply(command.tag)
 
     def _savepoint_known(self, name: str) -> int:
         if name not in self._savepoints:
@@ -271,36 +241,33 @@ class Dialogue:
 
     # -- settings ------------------------------------------------------------------------
 
-    async def _set(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _set(self, command: Command, _: Sequence[Any]) -> None:
         if command.name in ("transaction", "default_transaction"):
             for name, value in command.options.items():
                 self.run_time.set(f"{command.name}_{name}", value, local=command.local)
         elif command.name != "constraints":
             self.run_time.set(command.name, command.value or "", local=command.local)
-        return Reply(command.tag)
 
-    async def _reset(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _reset(self, command: Command, _: Sequence[Any]) -> None:
         self.run_time.reset(command.name)
-        return Reply(command.tag)
 
     async def _show(self, command: Command, _: Sequence[Any]) -> Reply:
         return Reply(command.tag, shown(self.run_time, command.name))
 
-    async def _discard(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _discard(self, command: Command, _: Sequence[Any]) -> None:
         if command.name.lower() == "all":
             if self.status != "I":
                 raise NoTransactionError("DISCARD ALL cannot run inside a transaction block")
             self.statements.clear()
-            self._close_portals(all_=True)
+            self.portals.clear()
             self.run_time.reset("all")
-        return Reply(command.tag)
 
-    async def _done(self, command: Command, _: Sequence[Any]) -> Reply:
-        return Reply(command.tag)
+    async def _nothing(self, command: Command, _: Sequence[Any]) -> None:
+        """Nobody is ever notified of anything, so there is nothing to listen for."""
 
     # -- cursors -------------------------------------------------------------------------
 
-    async def _declare(self, command: Command, arguments: Sequence[Any]) -> Reply:
+    async def _declare(self, command: Command, arguments: Sequence[Any]) -> None:
         if self.status == "I" and not command.hold:
             raise NoTransactionError("DECLARE CURSOR can only be used in transaction blocks")
         inner = command.inner
@@ -310,16 +277,11 @@ class Dialogue:
             raise TakenCursorError(f'cursor "{command.name}" already exists')
         formats = (1,) if command.options.get("binary") else ()
         answer = await self.answer(inner, arguments)
-        made = Portal(command.name, Prepared(inner), formats=formats, hold=command.hold)
-        made.answer = answer
-        self.open(made)
-        return Reply(command.tag)
+        self.open(Portal(command.name, Prepared(inner), (), formats, command.hold, answer))
 
     async def _fetch(self, command: Command, _: Sequence[Any]) -> Reply:
         portal = self.portal(command.name)
-        answer = portal.answer
-        if answer is None:
-            raise UnknownCursorError(f'cursor "{command.name}" has not begun')
+        answer = portal.declared
         picked, portal.position = moved(
             portal.position, answer.table.num_rows, command.direction, command.count
         )
@@ -330,13 +292,12 @@ class Dialogue:
         portal.said = True
         return Reply(command.tag, Answer(answer.columns, table, notices))
 
-    async def _close(self, command: Command, _: Sequence[Any]) -> Reply:
+    async def _close(self, command: Command, _: Sequence[Any]) -> None:
         if command.name:
             self.portal(command.name)
             del self.portals[command.name]
         else:
-            self._close_portals(all_=True)
-        return Reply(command.tag)
+            self.portals.clear()
 
     async def _copy(self, command: Command, arguments: Sequence[Any]) -> Reply:
         if command.inner is None or command.inner.kind not in ROWS:
@@ -345,18 +306,18 @@ class Dialogue:
         return Reply(command.tag, await self.answer(command.inner, arguments), how)
 
 
-_Work = Callable[[Dialogue, Command, Sequence[Any]], Awaitable[Reply]]
+_Work = Callable[[Dialogue, Command, Sequence[Any]], Awaitable[Reply | None]]
 _WORK: dict[str, _Work] = {
     "begin": Dialogue._begin,
-    "commit": Dialogue._commit,
-    "rollback": Dialogue._rollback,
+    "commit": Dialogue._end,
+    "rollback": Dialogue._end,
     "savepoint": Dialogue._savepoint,
     "release": Dialogue._release,
     "set": Dialogue._set,
     "reset": Dialogue._reset,
     "show": Dialogue._show,
     "discard": Dialogue._discard,
-    "listen": Dialogue._done,
+    "listen": Dialogue._nothing,
     "declare": Dialogue._declare,
     "fetch": Dialogue._fetch,
     "move": Dialogue._fetch,

@@ -7,24 +7,24 @@ session of its release, and can be canceled at every point of that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from privsql.answer.columns import arrays, columns
+from privsql.answer.columns import BARS, arrays, columns
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines import CanceledError, Watch, watching
 from privsql.engines.recent import Recent
 from privsql.errors import Error, Notice, NotSupportedError, Place
 from privsql.fronts.pgwire.catalog.answers import Catalog
 from privsql.fronts.pgwire.clock import timed
-from privsql.fronts.pgwire.releases import House, Lease, Version
+from privsql.fronts.pgwire.releases import House, Version
 from privsql.fronts.pgwire.settings import RunTime
 from privsql.policy.journal import JournalError
-from privsql.policy.limits import Limits
 from privsql.sql.nodes import Unsupported
 from privsql.sql.parse.parameter_types import settled_types
 from privsql.sql.postgres.commands import UnknownRelation
@@ -52,30 +52,6 @@ class Answer:
     encoded: dict[Hashable, bytes] = field(default_factory=dict)
 
 
-class Job:
-    """One statement under way, for whoever wants to end it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._end: Callable[[], None] | None = None
-        self.canceled = False
-        self.noted = False  # what became of it is in the journal
-
-    def cancel(self) -> None:
-        """End it, now or as soon as it begins."""
-        with self._lock:
-            self.canceled = True
-            if self._end is not None:
-                self._end()
-
-    def works(self, end: Callable[[], None] | None) -> None:
-        """From now on this ends it."""
-        with self._lock:
-            self._end = end
-            if self.canceled and end is not None:
-                raise CanceledError("the statement was canceled")
-
-
 @dataclass(frozen=True)
 class Asker:
     """Who asks, and about what: fixed for a connection."""
@@ -86,12 +62,55 @@ class Asker:
     process: int = 0
 
 
+@dataclass(eq=False)
+class Job:
+    """One statement that returns rows, for those who answer it and whoever wants to end it."""
+
+    asker: Asker
+    command: Command
+    arguments: Sequence[Any]
+    types: Sequence[str]
+    run_time: RunTime
+    canceled: bool = False
+    noted: bool = False  # what became of it is in the journal
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _end: Callable[[], None] | None = None
+
+    @property
+    def values(self) -> list[Any] | None:
+        """Those of its parameters, the client's and the clock's."""
+        return list(timed(self.command, self.arguments, self.run_time.zone)) or None
+
+    def cancel(self) -> None:
+        """End it, now or as soon as it begins."""
+        with self._lock:
+            self.canceled = True
+            if self._end is not None:
+                self._end()
+
+    @contextmanager
+    def ended_by(self, end: Callable[[], None]) -> Iterator[None]:
+        """Meanwhile this ends it."""
+        with self._lock:
+            self.check()
+            self._end = end
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._end = None
+
+    def check(self) -> None:
+        """Go no further with what was canceled."""
+        if self.canceled:
+            raise CanceledError("the statement was canceled")
+
+
 class Desk:
     """What all connections of a server share."""
 
-    def __init__(self, house: House, *, workers: int = 4, limits: Limits | None = None) -> None:
+    def __init__(self, house: House, workers: int) -> None:
         self.house = house
-        self.limits = limits or Limits()
         self.asking = ThreadPoolExecutor(workers, thread_name_prefix="privsql ask")
         # Apart, so that long statements do not keep others from being read and sent.
         self.reading = ThreadPoolExecutor(2, thread_name_prefix="privsql read")
@@ -110,11 +129,11 @@ class Desk:
 
     def read(self, asker: Asker, text: str) -> tuple[Command, ...]:
         """The commands of a text."""
-        key, most = (self.state(asker), text), self.limits.characters
+        key, limits = (self.state(asker), text), self.house.limits
         versions = self.house.versions(asker.may).values()
         known = {version.name.lower(): version.columns for version in versions}
-        watch = Watch(self.limits.seconds)
-        found = tuple(watch.breakable(lambda: read(text, known, characters=most)))
+        watch = Watch(limits.seconds)
+        found = tuple(watch.breakable(lambda: read(text, known, characters=limits.characters)))
         if len(text) <= SHORT:
             self._commands.put(key, found)
         return found
@@ -128,8 +147,8 @@ class Desk:
             # There, an UINTEGER is the number of an object; drivers look at the difference.
             found = [kind.replace("UINTEGER", "OID") for kind in found]
         else:
-            with self.house.lease(self._version(asker, command), asker.user) as lease:
-                found = lease.session.parameter_types(command.text, given)
+            with self.house.lease(self._version(asker, command), asker.user) as session:
+                found = session.parameter_types(command.text, given)
         missing = max(0, command.parameters - len(found))
         return [*found[: command.parameters], *["VARCHAR"] * missing]
 
@@ -142,51 +161,44 @@ class Desk:
             made = self._catalog(asker).describe(typed(command.text, kinds), kinds)
             return _as_named(command, made)
         options = run_time.options
-        with self.house.lease(self._version(asker, command), asker.user) as lease:
+        with self.house.lease(self._version(asker, command), asker.user) as session:
             known = [*types[: command.parameters], *command.clocks] if command.clocks else types
-            described = lease.session.describe(command.text, known, **options)
+            described = session.describe(command.text, known, **options)
         return _named(command, described, bool(options.get("error_bars")))
 
-    def answer(
-        self,
-        asker: Asker,
-        command: Command,
-        arguments: Sequence[Any],
-        types: Sequence[str],
-        run_time: RunTime,
-        job: Job,
-    ) -> Answer:
+    def answer(self, job: Job) -> Answer:
         """Run a command that returns rows."""
-        job.works(_nothing)
+        job.check()
+        asker, command = job.asker, job.command
         if command.kind != "query":
-            return self._looked_up(asker, command, arguments, types, run_time, job)
-        version = self._version(asker, command)
-        with self.house.lease(version, asker.user) as lease:
-            values = timed(command, arguments, run_time.zone)
-            return self._asked(lease, command, values, run_time.options, job)
+            return self._looked_up(job)
+        with (
+            self.house.lease(self._version(asker, command), asker.user) as session,
+            job.ended_by(session.interrupt),
+        ):
+            said, options = command.original, job.run_time.options
+            try:
+                outcome = session.run(command.text, job.values, said=said, **options)
+                job.noted = True
+            except Error as problem:
+                job.noted = not isinstance(problem, JournalError)
+                raise
+        return self._answered(command, outcome)
 
-    def _looked_up(
-        self,
-        asker: Asker,
-        command: Command,
-        arguments: Sequence[Any],
-        types: Sequence[str],
-        run_time: RunTime,
-        job: Job,
-    ) -> Answer:
+    def _looked_up(self, job: Job) -> Answer:
         """What the catalog answers.
 
         Its database is shared, and whoever cancels ends all that is under way on it; the others
         ask again, which changes nothing.
         """
-        catalog, kinds = self._catalog(asker), _catalog_types(types)
+        asker, command = job.asker, job.command
+        catalog, kinds = self._catalog(asker), _catalog_types(job.types)
         text = typed(command.text, kinds)
         while True:
-            job.works(catalog.interrupt)
             try:
-                with watching(Watch(CATALOG_SECONDS)):
+                with job.ended_by(catalog.interrupt), watching(Watch(CATALOG_SECONDS)):
                     made = catalog.describe(text, kinds)
-                    found = catalog.run(text, arguments, run_time.changed)
+                    found = catalog.run(text, job.arguments, job.run_time.changed)
                 if command.kind == "catalog":
                     self.house.note(asker.user, command.original, "answered", tables=command.tables)
                     job.noted = True
@@ -194,42 +206,18 @@ class Desk:
             except CanceledError:
                 if job.canceled:
                     raise
-            finally:
-                job.works(None)
 
-    def instant(
-        self, asker: Asker, command: Command, arguments: Sequence[Any], run_time: RunTime
-    ) -> Answer | None:
+    def instant(self, job: Job) -> Answer | None:
         """An answer that was given before, without a thread; None where there is none."""
+        asker, command = job.asker, job.command
         if command.kind != "query" or not self.house.quick:
             return None
-        values = list(timed(command, arguments, run_time.zone)) or None
-        options = run_time.options
+        values, options = job.values, job.run_time.options
         with self.house.idle(self._version(asker, command), asker.user) as session:
             if session is None or not session.remembers(command.text, values, **options):
                 return None
             found = session.run(command.text, values, said=command.original, **options)
             return self._answered(command, found)
-
-    def _asked(
-        self,
-        lease: Lease,
-        command: Command,
-        arguments: Sequence[Any],
-        options: Mapping[str, object],
-        job: Job,
-    ) -> Answer:
-        job.works(lease.interrupt)
-        try:
-            values, said = list(arguments) or None, command.original
-            outcome = lease.session.run(command.text, values, said=said, **options)
-            job.noted = True
-        except Error as problem:
-            job.noted = not isinstance(problem, JournalError)
-            raise
-        finally:
-            job.works(None)
-        return self._answered(command, outcome)
 
     def _answered(self, command: Command, outcome: Outcome) -> Answer:
         """An answer for the wire; a session that gives the same one again gets the same one."""
@@ -237,9 +225,11 @@ class Desk:
         known = self._answers.get(key)
         if known is not None:
             return known[1]
-        made = Answer(
-            _named(command, columns(outcome), outcome.error_bars), _table(outcome), outcome.notices
-        )
+        found = arrays(outcome)
+        # Their names may repeat, so they are numbered here.
+        table = pa.table(found, names=[str(i) for i in range(len(found))])
+        named = _named(command, columns(outcome), outcome.error_bars)
+        made = Answer(named, table, outcome.notices)
         if made.table.nbytes <= SMALL:
             # The outcome is kept too: while it is, no other one has its number.
             self._answers.put(key, (outcome, made))
@@ -251,8 +241,6 @@ class Desk:
         wanted = {name.lower() for name in command.tables}
         # privsql.audit_columns and its like: the session of a release knows them.
         audited = {name for name in wanted if name.startswith("privsql.")}
-        if audited and audited == wanted and len(served) == 1:
-            return next(iter(served.values()))
         for name in command.tables:
             if name.lower() not in served and name.lower() not in audited:
                 at = command.text.lower().find(name.lower())
@@ -262,7 +250,7 @@ class Desk:
                     hint="the tables are listed in information_schema.tables",
                     place=place,
                 )
-        wanted -= audited
+        wanted = wanted - audited or set(served if audited else ())
         if len(wanted) != 1:
             raise Unsupported(
                 "a statement can be about one release only",
@@ -284,18 +272,14 @@ class Desk:
     # -- catalogs ------------------------------------------------------------------------
 
     def _catalog(self, asker: Asker) -> Catalog:
-        versions = self.house.versions(asker.may)
-        return Catalog(versions, asker.database, asker.user, pid=asker.process)
+        served = {name: v.manifest for name, v in self.house.versions(asker.may).items()}
+        return Catalog(served, asker.database, asker.user, pid=asker.process)
 
     def close(self) -> None:
         """Take no more work; what is under way is waited for."""
         self.reading.shutdown(wait=False, cancel_futures=True)
         self.asking.shutdown(wait=True, cancel_futures=True)
         self.house.close()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _catalog_types(types: Sequence[str]) -> list[str]:
@@ -314,26 +298,14 @@ def _names(command: Command, described: Sequence[str]) -> Sequence[str]:
 
 def _named(command: Command, described: Sequence[ResultColumn], bars: bool) -> tuple[Column, ...]:
     """PostgreSQL's names for columns; an error bar is called after its estimate."""
-    owners: list[int] = []  # of each column, the one that was asked for
-    skip = 0
-    for at, column in enumerate(described):
-        if skip:
-            skip -= 1
-            owners.append(owners[-1])
-        else:
-            owners.append(at)
-            skip = 4 if bars and column.estimate else 0
-    asked = list(dict.fromkeys(owners))
-    names = dict(zip(asked, _names(command, [described[i].name for i in asked]), strict=True))
-    made: list[Column] = []
-    for at, column in enumerate(described):
-        owner = owners[at]
-        suffix = "" if at == owner else column.name.removeprefix(described[owner].name)
-        made.append((names[owner] + suffix, column.type))
-    return tuple(made)
-
-
-def _table(outcome: Outcome) -> pa.Table:
-    """All columns of an answer; their names may repeat, so they are numbered here."""
-    found = arrays(outcome)
-    return pa.table(found, names=[str(i) for i in range(len(found))])
+    asked: list[int] = []  # the columns that are no bars
+    at = 0
+    while at < len(described):
+        asked.append(at)
+        at += 1 + len(BARS) if bars and described[at].estimate else 1
+    names = _names(command, [described[i].name for i in asked])
+    return tuple(
+        (name + column.name.removeprefix(described[first].name), column.type)
+        for first, stop, name in zip(asked, [*asked[1:], len(described)], names, strict=True)
+        for column in described[first:stop]
+    )

@@ -7,13 +7,13 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsql.errors import OperationalError, ProgrammingError
 from privsql.fronts.shell import describe as describing
-from privsql.fronts.shell.display import ALL
+from privsql.fronts.shell.display import ALL, listing
 
 if TYPE_CHECKING:
     from privsql.fronts.shell.loop import Shell
@@ -42,14 +42,14 @@ def run(shell: Shell, line: str) -> None:
 
 
 def _describe(shell: Shell, rest: str) -> None:
-    if rest:
-        shell.say(describing.table(shell.told, rest, shell.display()))
-    else:
-        shell.say(describing.tables(shell.told, shell.display()))
+    told, display = shell.told, shell.display()
+    shell.say(describing.table(told, rest, display) if rest else describing.tables(told, display))
 
 
 def _timing(shell: Shell, rest: str) -> None:
-    shell.timing = _switched(rest, shell.timing)
+    if rest not in ("", "on", "off"):
+        raise ProgrammingError("\\timing takes on or off")
+    shell.timing = rest == "on" if rest else not shell.timing
     shell.say(f"Timing is {'on' if shell.timing else 'off'}.")
 
 
@@ -68,7 +68,7 @@ def _rows(shell: Shell, rest: str) -> None:
         shell.rows = int(rest)
     elif rest:
         raise ProgrammingError("\\rows takes a number above 0, or all")
-    elif not rest:
+    else:
         shell.rows = ALL if shell.rows != ALL else shell.ROWS
     shell.say(f"{'All' if shell.rows == ALL else shell.rows} rows of an answer are shown.")
 
@@ -76,7 +76,9 @@ def _rows(shell: Shell, rest: str) -> None:
 def _settings(shell: Shell, rest: str) -> None:
     if rest:
         raise ProgrammingError("\\set takes no argument", hint="write SET privsql.name = value;")
-    shell.say_settings()
+    now = asdict(shell.session.settings)
+    rows = [[f"privsql.{name}", str(value).lower()] for name, value in now.items()]
+    shell.say(listing(["setting", "value"], rows, shell.display()))
 
 
 def _edit(shell: Shell, rest: str) -> None:
@@ -103,7 +105,6 @@ def _include(shell: Shell, rest: str) -> None:
 
 
 def _help(shell: Shell, rest: str) -> None:
-    del rest
     width = max(len(command.usage) for command in COMMANDS.values())
     lines = [f"  {command.usage:{width}}  {command.help}" for command in COMMANDS.values()]
     shell.say("\n".join([*lines, *KEYS]))
@@ -111,12 +112,6 @@ def _help(shell: Shell, rest: str) -> None:
 
 def _leave(shell: Shell, rest: str) -> None:
     raise Leave
-
-
-def _switched(rest: str, now: bool) -> bool:
-    if rest not in ("", "on", "off"):
-        raise ProgrammingError("\\timing takes on or off")
-    return rest == "on" if rest else not now
 
 
 def edited(text: str) -> str:
@@ -132,9 +127,7 @@ def edited(text: str) -> str:
                 "the editor cannot be started", hint="set EDITOR to an installed program"
             ) from None
         if code:
-            raise OperationalError(
-                f"the editor ended with code {code}; the statement is unchanged"
-            ) from None
+            raise OperationalError(f"the editor ended with code {code}; the statement is unchanged")
         try:
             return path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from privsql.channels import Domain
 from privsql.fronts.shell import vocabulary
@@ -65,11 +65,11 @@ def offers(before: str, after: str, told: Told, commands: Sequence[str] = ()) ->
         inside = said.pop()
         if inside.kind == "name":
             typed = inside.text[1:]
-            names = [name for name, _ in _columns([*said, *rest], told)] + list(told.tables)
+            names = [*_columns([*said, *rest], told), *told.tables]
             return _matching(typed, names, "column", len(inside.text), quote=True)
         return _in_string(said, inside, after, told)
-    prefix = said.pop() if said and said[-1].stop == len(before) and _wordy(said[-1]) else None
-    typed = prefix.text if prefix else ""
+    touched = said and said[-1].stop == len(before) and said[-1].kind == "word"
+    typed = said.pop().text if touched else ""
     settings = _settings(said, typed)
     if settings is not None:
         return settings
@@ -80,17 +80,12 @@ def offers(before: str, after: str, told: Told, commands: Sequence[str] = ()) ->
         return _matching(typed, told.tables, "table")
     if not said:
         return _matching(typed, vocabulary.BEGINNINGS, "keyword")
-    columns = [name for name, _ in _columns([*said, *rest], told)]
     return [
-        *_matching(typed, columns, "column"),
+        *_matching(typed, _columns([*said, *rest], told), "column"),
         *_matching(typed, vocabulary.FUNCTIONS, "function"),
         *_matching(typed, vocabulary.KEYWORDS, "keyword"),
         *_matching(typed, told.tables, "table"),
     ][:MOST]
-
-
-def _wordy(word: Word) -> bool:
-    return word.kind == "word"
 
 
 def _matching(
@@ -101,10 +96,14 @@ def _matching(
     quote: bool = False,
 ) -> list[Offer]:
     """Names that begin with what was typed, whatever its case."""
-    wanted = typed.casefold()
-    found = [name for name in dict.fromkeys(names) if name.casefold().startswith(wanted)]
     length = len(typed) if replaces is None else replaces
-    return [Offer(_spelled(name, typed, kind, quote), length, kind) for name in found[:MOST]]
+    found = _beginning(typed, names)
+    return [Offer(_spelled(name, typed, kind, quote), length, kind) for name in found]
+
+
+def _beginning(typed: str, names: Iterable[str]) -> list[str]:
+    wanted = typed.casefold()
+    return [name for name in dict.fromkeys(names) if name.casefold().startswith(wanted)][:MOST]
 
 
 def _spelled(name: str, typed: str, kind: str, quote: bool) -> str:
@@ -138,7 +137,7 @@ def _settings(said: Sequence[Word], typed: str) -> list[Offer] | None:
         at = len(plain) - plain[::-1].index("options")
         if plain[at : at + 1] == ["("] and ")" not in plain[at:]:
             return _assigned(plain[at + 1 :], typed, short=True)
-    if plain[:1] and plain[0] in ("set", "show", "reset"):
+    if plain and plain[0] in ("set", "show", "reset"):
         return _assigned(plain[1:], typed, short=False)
     return None
 
@@ -152,11 +151,9 @@ def _assigned(plain: Sequence[str], typed: str, short: bool) -> list[Offer]:
         full = name if name.startswith("privsql.") else f"privsql.{name}"
         return _matching(typed, vocabulary.CHOICES.get(full, ()), "setting")
     if short:
-        names = [each.removeprefix("privsql.") for each in vocabulary.SETTINGS]
-        return _matching(typed, names, "setting")
+        return _matching(typed, vocabulary.SHORT, "setting")
     # The prefix "privsql." is part of the name, and two words for the reader of words.
-    written = text + typed
-    return _matching(written, vocabulary.SETTINGS, "setting")
+    return _matching(text + typed, vocabulary.SETTINGS, "setting")
 
 
 # -- values --------------------------------------------------------------------------------
@@ -178,10 +175,9 @@ def _in_string(said: Sequence[Word], inside: Word, after: str, told: Told) -> li
         known = told.catalog.sensitive.get(sensitive or "")
         choices = () if known is None else domain_values(known.domain)
     close = "" if after.startswith("'") else "'"
-    wanted = typed.casefold()
-    found = [value for value in choices if value.casefold().startswith(wanted)][:MOST]
     return [
-        Offer("'" + value.replace("'", "''") + close, len(inside.text), "value") for value in found
+        Offer("'" + value.replace("'", "''") + close, len(inside.text), "value")
+        for value in _beginning(typed, choices)
     ]
 
 
@@ -232,23 +228,19 @@ def _named(said: Sequence[Word], told: Told) -> dict[str, str]:
     """Tables that the statement names so far, by name and by alias."""
     known = {name.casefold(): name for name in told.tables}
     found: dict[str, str] = {}
-    for i, word in enumerate(said):
-        if word.plain not in known or i == 0:
-            continue
-        if said[i - 1].plain not in _BEFORE_TABLES and said[i - 1].text != ",":
-            continue
-        name = known[word.plain]
-        found[word.plain] = name
-        rest = [each for each in said[i + 1 : i + 3] if each.plain != "as"]
-        if rest and rest[0].kind in ("word", "name") and rest[0].plain not in _AFTER_TABLES:
-            found[rest[0].plain] = name
+    for i, (before, word) in enumerate(pairwise(said), 2):
+        if word.plain in known and (before.plain in _BEFORE_TABLES or before.text == ","):
+            found[word.plain] = known[word.plain]
+            rest = [each for each in said[i : i + 2] if each.plain != "as"]
+            if rest and rest[0].kind in ("word", "name") and rest[0].plain not in _AFTER_TABLES:
+                found[rest[0].plain] = known[word.plain]
     return found
 
 
-def _columns(said: Sequence[Word], told: Told) -> list[tuple[str, str]]:
+def _columns(said: Sequence[Word], told: Told) -> list[str]:
     """Columns of the tables that are named, of all where none is."""
     tables = dict.fromkeys(_named(said, told).values()) or dict.fromkeys(told.tables)
-    return [column for name in tables for column in told.tables[name]]
+    return [column for name in tables for column, _ in told.tables[name]]
 
 
 def _columns_of(said: Sequence[Word], told: Told, qualifier: str) -> list[str]:

@@ -16,7 +16,7 @@ from privsql.channels import Channel, Domain, Grid
 from privsql.channels.steps import step_text
 from privsql.errors import ProgrammingError
 from privsql.fronts.shell.display import Display, listing
-from privsql.release.manifest import Manifest, PublicColumn
+from privsql.release.manifest import Manifest
 from privsql.sql.catalog import Catalog
 
 LONGEST = 50  # characters of a domain that are shown
@@ -40,10 +40,8 @@ def tables(told: Told, display: Display) -> str:
     rows = []
     for name, columns in told.tables.items():
         published = told.catalog.is_published(name)
-        size = f"{told.manifest.rows:,}" if published else ""
-        rows.append(
-            [printable(name), "published" if published else "public", str(len(columns)), size]
-        )
+        kind, size = ("published", f"{told.manifest.rows:,}") if published else ("public", "")
+        rows.append([name, kind, str(len(columns)), size])
     return listing(["table", "kind", "columns", "rows"], rows, display)
 
 
@@ -54,21 +52,17 @@ def table(told: Told, name: str, display: Display) -> str:
         known = told.catalog.public_table(asked)
         if known is None:
             raise ProgrammingError("there is no such table", hint="\\d names all tables")
-        rows = [[*map(printable, column)] for column in told.catalog.tables[known]]
+        rows = [[*column] for column in told.catalog.tables[known]]
         return listing(["column", "type"], rows, display)
-    rows = [*map(_public, told.manifest.public)]
-    rows += [
-        [
-            printable(column.name),
-            "sensitive",
-            printable(column.type),
-            printable(column.mechanism),
-            retention(column.channel),
-            printable(domain(column.domain)),
-        ]
-        for column in told.manifest.sensitive
+    rows = [
+        [c.name, "public" if c.grouping else "public, measure", c.type, "", "", ""]
+        for c in told.manifest.public
     ]
-    order = {printable(name): i for i, (name, _) in enumerate(told.catalog.columns)}
+    rows += [
+        [c.name, "sensitive", c.type, c.mechanism, retention(c.channel), domain(c.domain)]
+        for c in told.manifest.sensitive
+    ]
+    order = {name: i for i, (name, _) in enumerate(told.catalog.columns)}
     rows.sort(key=lambda row: order.get(row[0], len(order)))
     heading = ["column", "role", "type", "mechanism", "retention", "domain"]
     return "\n".join([listing(heading, rows, display), *_promises(told.manifest)])
@@ -123,11 +117,6 @@ def literal(value: object) -> str:
         return str(value).lower()
     text = str(value).replace("'", "''")
     return f"'{text}'"
-
-
-def _public(column: PublicColumn) -> list[str]:
-    role = "public" if column.grouping else "public, measure"
-    return [printable(column.name), role, printable(column.type), "", "", ""]
 
 
 def _promises(manifest: Manifest) -> list[str]:

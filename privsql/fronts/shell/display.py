@@ -10,7 +10,7 @@ A table wider than the terminal is expanded, one line per value, unless the user
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -75,6 +75,7 @@ def listing(names: list[str], rows: list[list[str]], display: Display) -> str:
 
     Only the last column is cut, to what the terminal has room for.
     """
+    rows = [[*map(printable, row)] for row in rows]
     others = [max(cell_len(row[i]) for row in [names, *rows]) for i in range(len(names) - 1)]
     room = None if display.width is None else max(12, display.width - sum(others) - 3 * len(names))
     cells = [[*map(Cell, row[:-1]), Cell(cut(row[-1], room))] for row in rows]
@@ -118,20 +119,18 @@ def _with_bars(outcome: Outcome, found: Grid) -> Grid:
     rows, shown = outcome.table.num_rows, len(found.cells)
     first = shown if found.gap is None else found.gap
     kept = pa.array([*range(first), *range(rows - (shown - first), rows)], pa.int64())
-    names: list[str] = []
-    numeric: list[bool] = []
-    columns: list[list[Cell]] = []
+    columns: list[tuple[str, bool, Sequence[Cell]]] = []
     for i, column in enumerate(outcome.columns):
-        names.append(found.names[i])
-        numeric.append(found.numeric[i])
-        columns.append([row[i] for row in found.cells])
+        name = found.names[i]
+        columns.append((name, found.numeric[i], [row[i] for row in found.cells]))
         if column.estimate:
-            names += [f"{found.names[i]}_{bar}" for bar in BARS]
-            numeric += [True, True, True, False]
             four = [bar.take(kept).to_pylist() for bar in bars(outcome, i)]
-            columns += [list(each) for each in zip(*map(_bars, *four), strict=True)] or [[]] * 4
-    cells = [list(row) for row in zip(*columns, strict=True)]
-    return replace(found, names=names, numeric=numeric, cells=cells)
+            made = zip(*map(_bars, *four), strict=True) if shown else [()] * 4
+            titles = [f"{name}_{bar}" for bar in BARS]
+            columns += zip(titles, (True, True, True, False), made, strict=True)
+    names, numeric, cells = map(list, zip(*columns, strict=True))
+    by_row = [list(row) for row in zip(*cells, strict=True)]
+    return replace(found, names=names, numeric=numeric, cells=by_row)
 
 
 def _bars(

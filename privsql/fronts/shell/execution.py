@@ -15,8 +15,9 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from privsql.errors import Error, InternalError
 
@@ -24,46 +25,32 @@ T = TypeVar("T")
 WAIT = 0.05  # seconds between looks at the signal
 
 
-class Work(Generic[T]):
-    """A call that runs once, on its own thread."""
-
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-        self._found: list[T] = []
-        self._problem: Error | None = None
-        self.ended = threading.Event()
-        # A daemon: a statement that DuckDB does not let go must not keep the shell from leaving.
-        threading.Thread(target=self._run, name="privsql statement", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._found.append(self._call())
-        except Error as problem:
-            self._problem = problem
-        except Exception as problem:
-            # Its words may quote the data; its name does not.
-            self._problem = InternalError(
-                f"privsql failed on the statement ({type(problem).__name__})",
-                hint="the shell goes on; please report the statement",
-            )
-        finally:
-            self.ended.set()
-
-    def result(self) -> T:
-        """What the call returned, once it has ended."""
-        if self._problem is not None:
-            raise self._problem
-        return self._found[0]
-
-
 def cancelable(call: Callable[[], T], interrupt: Callable[[], None]) -> T:
     """Do a call; Ctrl-C ends it through ``interrupt``, and it raises whatever that makes of it."""
+    ended: Future[T] = Future()
     with _watched() as asked:
-        work = Work(call)
-        while not work.ended.wait(WAIT):
+        # A daemon: a statement that DuckDB does not let go must not keep the shell from leaving.
+        threading.Thread(
+            target=_run, args=(call, ended), name="privsql statement", daemon=True
+        ).start()
+        while not wait([ended], WAIT).done:
             if asked.is_set():
                 interrupt()
-    return work.result()
+    return ended.result()
+
+
+def _run(call: Callable[[], T], ended: Future[T]) -> None:
+    try:
+        ended.set_result(call())
+    except Error as problem:
+        ended.set_exception(problem)
+    except Exception as problem:
+        # Its words may quote the data; its name does not.
+        told = InternalError(
+            f"privsql failed on the statement ({type(problem).__name__})",
+            hint="the shell goes on; please report the statement",
+        )
+        ended.set_exception(told)
 
 
 @contextmanager

@@ -84,9 +84,7 @@ def split(text: str) -> tuple[list[str], str]:
     """
     ended: list[str] = []
     first = last = None
-    for word in words(text):
-        if word.kind in ("space", "comment"):
-            continue
+    for word in meaningful(text):
         if word.kind == "end":
             if first is not None and last is not None:
                 ended.append(text[first : last.stop])
@@ -121,10 +119,7 @@ def complete(text: str) -> bool:
     """
     if command_of(text) is not None:
         return True
-    found = meaningful(text)
-    if not found:
-        every = words(text)
+    every, found = words(text), meaningful(text)
+    if not found or found[-1].kind == "end":
         return not (every and every[-1].open)
-    if found[-1].kind == "end":
-        return not words(text)[-1].open
     return text.strip().casefold() in (*LEAVING, "help")

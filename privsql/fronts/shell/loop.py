@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from privsql.answer.cells import printable
 from privsql.errors import Error, ProgrammingError
@@ -34,12 +33,10 @@ class Shell:
 
     ROWS = 40  # of an answer that a terminal shows at first
 
-    def __init__(
-        self, session: Session, *, keep_going: bool = False, out: TextIO | None = None
-    ) -> None:
+    def __init__(self, session: Session, *, keep_going: bool) -> None:
         self.session = session
         self.told = Told(session.release.manifest, session.catalog)
-        self.out = out or sys.stdout
+        self.out = sys.stdout
         self.interactive = sys.stdin.isatty() and self.out.isatty()
         self.looks = looks.Looks(looks.wanted(self.out))
         self.keep_going = keep_going
@@ -162,12 +159,6 @@ class Shell:
         """Print."""
         print(text, file=self.out, flush=True)
 
-    def say_settings(self) -> None:
-        """All settings and their values."""
-        now = self.session.settings
-        rows = [[f"privsql.{one.name}", str(getattr(now, one.name)).lower()] for one in fields(now)]
-        self.say(showing.listing(["setting", "value"], rows, self.display()))
-
     def greet(self, version: str) -> None:
         """Print the banner."""
         manifest = self.told.manifest
@@ -176,12 +167,8 @@ class Shell:
         self.say("\\? for help, \\d for the columns, \\q to leave; a statement ends with ;")
 
     def display(self) -> Display:
-        """How answers are shown now."""
-        return Display(self.looks, self._width(), self.rows, self.expanded)
-
-    def _width(self) -> int | None:
-        """Cells of a line now: a terminal may have been resized."""
-        return terminal_width(self.out)
+        """How answers are shown now: a terminal may have been resized."""
+        return Display(self.looks, terminal_width(self.out), self.rows, self.expanded)
 
 
 def _duration(seconds: float) -> str:

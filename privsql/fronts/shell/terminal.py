@@ -9,7 +9,7 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text import StyleAndTextTuples, split_lines
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import Lexer
@@ -61,16 +61,11 @@ class Colours(Lexer):
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
         """Style the lines of a text."""
-        lines: list[StyleAndTextTuples] = [[]]
         if document.text.lstrip().startswith("\\"):
-            found = [("class:command", document.text)]
+            found: StyleAndTextTuples = [("class:command", document.text)]
         else:
             found = [(style(word), word.text) for word in words(document.text)]
-        for look, text in found:
-            for i, part in enumerate(text.split("\n")):
-                if i:
-                    lines.append([])
-                lines[-1].append((look, part))
+        lines = list(split_lines(found))
         return lambda number: lines[number] if number < len(lines) else []
 
 

@@ -30,7 +30,8 @@ SCALARS = (
 OURS_NAMES = tuple(f"privsql_{name}" for name in OURS)
 FUNCTIONS = (*AGGREGATES, *OURS_NAMES, *SCALARS)
 
-SETTINGS = tuple(f"privsql.{field.name}" for field in fields(Settings))
+SHORT = tuple(field.name for field in fields(Settings))
+SETTINGS = tuple(f"privsql.{name}" for name in SHORT)
 CHOICES = {
     "privsql.estimator": tuple(f"'{name}'" for name in ESTIMATORS),
     "privsql.confidence_level": ("0.9", "0.95", "0.99"),

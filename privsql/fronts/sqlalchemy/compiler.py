@@ -79,15 +79,11 @@ class PrivsqlCompiler(compiler.SQLCompiler):
 
     def _like(self, binary: Any, word: str, kw: Any) -> str:
         left, right = self._sides(binary, kw)
-        escape = binary.modifiers.get("escape")
-        text = f"{left} {word} {right}"
-        if escape is None:
-            return text
-        return f"{text} ESCAPE {self.render_literal_value(escape, types.STRINGTYPE)}"
+        return f"{left} {word} {right}{self._modifier(binary, 'escape', ' ESCAPE ')}"
 
     def visit_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         """A part that matches is enough, as in PostgreSQL's ``~``."""
-        return f"regexp_matches({', '.join(self._sides(binary, kw))}{self._flags(binary)})"
+        return self._regexp("regexp_matches", binary, kw)
 
     def visit_not_regexp_match_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         """The contrary."""
@@ -95,14 +91,18 @@ class PrivsqlCompiler(compiler.SQLCompiler):
 
     def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         """The first match unless the flags hold ``g``, as in PostgreSQL."""
-        return f"regexp_replace({', '.join(self._sides(binary, kw))}{self._flags(binary)})"
+        return self._regexp("regexp_replace", binary, kw)
+
+    def _regexp(self, function: str, binary: Any, kw: Any) -> str:
+        left, right = self._sides(binary, kw)
+        return f"{function}({left}, {right}{self._modifier(binary, 'flags', ', ')})"
 
     def _sides(self, binary: Any, kw: Any) -> tuple[str, str]:
         return self.process(binary.left, **kw), self.process(binary.right, **kw)
 
-    def _flags(self, binary: Any) -> str:
-        flags = binary.modifiers.get("flags")
-        return "" if flags is None else f", {self.render_literal_value(flags, types.STRINGTYPE)}"
+    def _modifier(self, binary: Any, name: str, before: str) -> str:
+        value = binary.modifiers.get(name)
+        return "" if value is None else before + self.render_literal_value(value, types.STRINGTYPE)
 
     def visit_empty_set_expr(self, element_types: Any, **kw: Any) -> str:
         """A list of no value, typed so that it can be compared with."""
@@ -123,10 +123,6 @@ class PrivsqlTypeCompiler(compiler.GenericTypeCompiler):
     def visit_DOUBLE_PRECISION(self, type_: Any, **kw: Any) -> str:  # noqa: N802
         """The same by its long name."""
         return "DOUBLE"
-
-    def visit_large_binary(self, type_: Any, **kw: Any) -> str:
-        """Bytes."""
-        return "BLOB"
 
     def visit_string(self, type_: Any, **kw: Any) -> str:
         """Text; DuckDB takes a length and does not hold to it, so none is said."""
@@ -257,12 +253,8 @@ def type_of(duckdb: str) -> Type:
     """
     if duckdb.endswith("]"):
         inner = type_of(duckdb[: duckdb.rindex("[")])
-        return types.NullType() if isinstance(inner, types.NullType | types.ARRAY) else _list(inner)
-    found = _DECIMAL.fullmatch(duckdb)
-    if found:
+        nested = isinstance(inner, types.NullType | types.ARRAY)
+        return types.NullType() if nested else cast(Type, types.ARRAY(inner))
+    if found := _DECIMAL.fullmatch(duckdb):
         return types.NUMERIC(int(found[1]), int(found[2]))
     return _TYPES.get(duckdb.partition("(")[0].strip(), types.NullType)()
-
-
-def _list(inner: Type) -> Type:
-    return cast(Type, types.ARRAY(inner))

@@ -23,14 +23,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
 from sqlalchemy import event, exc, pool
 from sqlalchemy.engine import URL, Connection, Engine, default
-from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection, ReflectedColumn
+from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection
 
 from privsql.errors import InterfaceError, Notice, ProgrammingError
+from privsql.fronts.pgwire.settings import own_value
 from privsql.fronts.sqlalchemy import catalog as shown
 from privsql.fronts.sqlalchemy import compiler as sql
 from privsql.session.settings import Settings
@@ -54,6 +56,17 @@ class PrivsqlContext(default.DefaultExecutionContext):
             log.info("%s", notice)
 
 
+def _about(told: Callable[[shown.Table], Any]) -> Any:
+    """A method that tells something of a table, if there is such a table."""
+
+    def method(
+        self: Any, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        return told(self._table(connection, table_name, schema))
+
+    return method
+
+
 class PrivsqlDialect(default.DefaultDialect):
     """A release as SQLAlchemy sees it."""
 
@@ -61,7 +74,6 @@ class PrivsqlDialect(default.DefaultDialect):
     driver = "privsql"
     default_schema_name = SCHEMA
     default_isolation_level = "SERIALIZABLE"
-    server_version_info = None
     default_paramstyle = "numeric_dollar"
     supports_statement_cache = True
     supports_native_boolean = True
@@ -70,7 +82,6 @@ class PrivsqlDialect(default.DefaultDialect):
     supports_comments = True
     supports_alter = False
     supports_sane_rowcount = False
-    supports_default_values = False
     postfetch_lastrowid = False
     div_is_floordiv = False
     cte_follows_insert = True
@@ -125,11 +136,7 @@ class PrivsqlDialect(default.DefaultDialect):
     def do_savepoint(self, connection: Connection, name: str) -> None:
         """Do nothing."""
 
-    def do_rollback_to_savepoint(self, connection: Connection, name: str) -> None:
-        """Do nothing."""
-
-    def do_release_savepoint(self, connection: Connection, name: str) -> None:
-        """Do nothing."""
+    do_rollback_to_savepoint = do_release_savepoint = do_savepoint
 
     def get_isolation_level_values(self, dbapi_conn: DBAPIConnection) -> Any:
         """All that SQL knows."""
@@ -163,41 +170,14 @@ class PrivsqlDialect(default.DefaultDialect):
         """Whether a query could name it."""
         return table_name.casefold() in map(str.casefold, self._tables(connection, schema))
 
-    def get_columns(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedColumn]:
-        """Columns that a query can name; the comment says whether one was perturbed."""
-        return list(self._table(connection, table_name, schema).columns)
-
-    def get_table_comment(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
-        """What the release promises."""
-        return {"text": self._table(connection, table_name, schema).comment}
-
-    def get_pk_constraint(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
-        """A published row has no key."""
-        self._table(connection, table_name, schema)
-        return {"constrained_columns": [], "name": None}
-
-    def _nothing(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
-        """Nothing of the kind, if there is such a table."""
-        self._table(connection, table_name, schema)
-        return []
-
-    get_foreign_keys = get_indexes = get_unique_constraints = _nothing
-    get_check_constraints = _nothing
-
-    def get_table_options(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> Any:
-        """None."""
-        self._table(connection, table_name, schema)
-        return {}
+    # The comment of a column says whether it was perturbed, that of a table what is promised.
+    get_columns = _about(lambda table: list(table.columns))
+    get_table_comment = _about(lambda table: {"text": table.comment})
+    # A published row has no key, and a table has nothing else beside it.
+    get_pk_constraint = _about(lambda table: {"constrained_columns": [], "name": None})
+    get_table_options = _about(lambda table: {})
+    get_foreign_keys = get_indexes = _about(lambda table: [])
+    get_unique_constraints = get_check_constraints = get_indexes
 
     def _none(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
         """A release has tables only."""
@@ -232,20 +212,7 @@ class PrivsqlDialect(default.DefaultDialect):
 # -- settings in the URL -------------------------------------------------------------------
 
 
-def _truth(text: str) -> bool:
-    if text.lower() in ("true", "1", "on", "yes"):
-        return True
-    if text.lower() in ("false", "0", "off", "no"):
-        return False
-    raise ValueError
-
-
-_OPTIONS: Mapping[str, Callable[[str], object]] = {
-    "estimator": str,
-    "confidence_level": float,
-    "error_bars": _truth,
-    "simultaneous": _truth,
-}
+_OPTIONS = tuple(each.name for each in fields(Settings))
 
 
 def _settings(query: Mapping[str, str | tuple[str, ...]]) -> dict[str, object]:
@@ -259,11 +226,7 @@ def _settings(query: Mapping[str, str | tuple[str, ...]]) -> dict[str, object]:
             )
         if not isinstance(text, str):
             raise exc.ArgumentError(f"the option {name!r} is given twice")
-        try:
-            found[short] = _OPTIONS[short](text)
-        except ValueError:
-            wanted = "a number" if short == "confidence_level" else "true or false"
-            raise exc.ArgumentError(f"the option {name!r} is {wanted}") from None
+        found[short] = own_value(short, text)
     # A wrong one is found here, where the URL is at hand, and not at the first query.
     try:
         Settings().with_options(found)

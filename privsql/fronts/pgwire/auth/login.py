@@ -35,22 +35,14 @@ class Security:
     require_tls: bool = False
 
 
-@dataclass(frozen=True)
-class Entered:
-    """An authenticated client."""
-
-    asker: Asker
-    settings: dict[str, str]
-
-
 async def enter(
     channel: Channel,
     security: Security,
     house: House,
     cancel: Callable[[bytes], None],
     claims: Callable[[str], None] = lambda _: None,
-) -> Entered | None:
-    """Authenticate a client; None for a request to cancel.
+) -> tuple[Asker, dict[str, str]] | None:
+    """Authenticate a client: who asks, and the settings given; None for a request to cancel.
 
     ``claims`` is told the name that they give, before anything is proven.
     """
@@ -83,14 +75,11 @@ async def enter(
         raise RefusedError("connections must be encrypted", hint="connect with sslmode=require")
     await _proven(channel, security, user, security.binding if encrypted else None)
     asker = _asker(security, house, user, given.get("database") or user)
-    settings = {
-        name: value
-        for name, value in given.items()
-        if name not in _NOT_SETTINGS and not name.startswith("_pq_.")
-    }
+    others = (*_NOT_SETTINGS, *unknown)
+    settings = {name: value for name, value in given.items() if name not in others}
     settings |= _options(given.get("options", ""))
     channel.say(codec.AUTHENTICATED)
-    return Entered(asker, settings)
+    return asker, settings
 
 
 async def _encrypted(channel: Channel, security: Security, code: int) -> bool:
@@ -126,11 +115,13 @@ async def _proven(channel: Channel, security: Security, user: str, binding: byte
     exchange = Exchange(found, real=real, user=user, binding=binding)
     channel.say(codec.sasl(exchange.mechanisms()))
     body = codec.Body(await _password(channel))
-    mechanism, size = body.text(), body.int32()
+    mechanism, size = body.text(), body.number("i")
     first = body.take(size) if size >= 0 else b""
     body.end()
-    channel.say(codec.sasl_continue(exchange.first(mechanism, first)))
-    channel.say(codec.sasl_final(exchange.final(await _password(channel))))
+    said = exchange.first(mechanism, first)
+    channel.say(codec.authentication(codec.SASL_CONTINUE, said))
+    said = exchange.final(await _password(channel))
+    channel.say(codec.authentication(codec.SASL_FINAL, said))
 
 
 async def _password(channel: Channel) -> bytes:
@@ -150,7 +141,7 @@ def _asker(security: Security, house: House, user: str, database: str) -> Asker:
 
     if database in (DATABASE, user, "postgres"):
         return Asker(user, database, may)
-    if not any(name == database for name in house.versions(may)):
+    if database not in house.versions(may):
         raise UnknownDatabaseError(f'database "{database}" does not exist')
     return Asker(user, database, lambda name: name == database and may(name))
 
@@ -161,19 +152,12 @@ def _options(text: str) -> dict[str, str]:
     >>> _options("-c statement_timeout=5s --search_path=a\\ b")
     {'statement_timeout': '5s', 'search_path': 'a b'}
     """
-    words = text.replace("\\ ", "\0").split()
+    words = iter(text.replace("\\ ", "\0").split())
     found: dict[str, str] = {}
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "-c" and at + 1 < len(words):
-            at += 1
-            word = words[at]
-        else:
-            word = word.removeprefix("--").removeprefix("-c")
-        name, equals, value = word.partition("=")
+    for word in words:
+        said = next(words, "") if word == "-c" else word.removeprefix("--").removeprefix("-c")
+        name, equals, value = said.partition("=")
         if not equals:
             raise ProtocolError("the options of the connection cannot be read")
         found[name.replace("-", "_")] = value.replace("\0", " ")
-        at += 1
     return found

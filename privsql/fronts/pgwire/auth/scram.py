@@ -18,7 +18,6 @@ is the standard library's, and the tests hold it against scramp's client and rea
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -42,7 +41,7 @@ SALT = 16
 LONGEST_PASSWORD = 1000
 
 _PROHIBITED = (
-    stringprep.in_table_c12,
+    stringprep.in_table_a1,  # unassigned
     stringprep.in_table_c21_c22,
     stringprep.in_table_c3,
     stringprep.in_table_c4,
@@ -85,10 +84,10 @@ class Verifier:
             iterations, salt = first.split(":")
             stored, server = second.split(":")
             made = cls(int(iterations), *(_bytes(v) for v in (salt, stored, server)))
-        except (ValueError, binascii.Error):
+            if name != PLAIN or len(made.stored) != 32 or len(made.server) != 32 or not made.salt:
+                raise ValueError
+        except ValueError:
             raise DataError("a password's verifier cannot be read") from None
-        if name != PLAIN or len(made.stored) != 32 or len(made.server) != 32 or not made.salt:
-            raise DataError("a password's verifier cannot be read")
         return made
 
 
@@ -122,26 +121,22 @@ def prepared(password: str) -> str:
         " " if stringprep.in_table_c12(c) else c for c in password if not stringprep.in_table_b1(c)
     )
     made = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
-    if not made or any(test(c) for c in made for test in _PROHIBITED[1:]):
+    if not made or any(test(c) for c in made for test in _PROHIBITED):
         return password
-    if any(stringprep.in_table_a1(c) for c in made):
-        return password
-    if any(map(stringprep.in_table_d1, made)) and (
+    # Letters from right to left stand alone, and at both ends.
+    mixed = any(map(stringprep.in_table_d1, made)) and (
         any(map(stringprep.in_table_d2, made))
         or not (stringprep.in_table_d1(made[0]) and stringprep.in_table_d1(made[-1]))
-    ):
-        return password
-    return made
+    )
+    return password if mixed else made
 
 
 def binding_of(certificate: bytes) -> bytes:
     """The data of ``tls-server-end-point``: the hash of a certificate (PEM)."""
     found = x509.load_pem_x509_certificate(certificate)
     used = found.signature_hash_algorithm
-    weak = used is None or used.name in ("md5", "sha1")
-    name = "sha256" if weak or used is None else used.name
-    der = found.public_bytes(Encoding.DER)
-    return hashlib.new(name, der).digest()
+    name = "sha256" if used is None or used.name in ("md5", "sha1") else used.name
+    return hashlib.new(name, found.public_bytes(Encoding.DER)).digest()
 
 
 class Exchange:
@@ -163,8 +158,7 @@ class Exchange:
         """The client's first message; returns ours."""
         if mechanism not in self.mechanisms():
             raise ProtocolError("this authentication mechanism is not supported")
-        text = _ascii(data)
-        parts = text.split(",", 2)
+        parts = _ascii(data).split(",", 2)
         if len(parts) != 3:
             raise ProtocolError("the first message of the exchange cannot be read")
         flag, other, bare = parts
@@ -180,23 +174,22 @@ class Exchange:
         if not nonce or "m" in fields or not bare.startswith("n="):
             raise ProtocolError("the first message of the exchange cannot be read")
         self._header = f"{flag},,".encode()
-        self._nonce = nonce + base64.b64encode(secrets.token_bytes(18)).decode()
+        self._nonce = nonce + _base64(secrets.token_bytes(18))
         ours = f"r={self._nonce},s={_base64(self._kept.salt)},i={self._kept.iterations}"
         self._said = f"{bare},{ours}"
         return ours.encode()
 
     def final(self, data: bytes) -> bytes:
         """The client's last message; returns ours, which proves that we know the user."""
-        text = _ascii(data)
-        without, comma, proof = text.rpartition(",p=")
+        without, comma, proof = _ascii(data).rpartition(",p=")
         fields = _fields(without)
         try:
             given, header = _bytes(proof), _bytes(fields.get("c", ""))
-        except (ValueError, binascii.Error):
+            if not comma or len(given) != 32:
+                raise ValueError
+        except ValueError:
             raise ProtocolError("the last message of the exchange cannot be read") from None
         wanted = self._header + ((self._binding or b"") if self._bound else b"")
-        if not comma or len(given) != 32:
-            raise ProtocolError("the last message of the exchange cannot be read")
         messages = f"{self._said},{without}".encode()
         signature = _mac(self._kept.stored, messages)
         key = bytes(a ^ b for a, b in zip(given, signature, strict=True))
@@ -204,13 +197,9 @@ class Exchange:
         same = hmac.compare_digest(fields.get("r", "").encode(), self._nonce.encode())
         bound = hmac.compare_digest(header, wanted)
         if not (right & same & bound & self._real):
-            raise refused(self._user)
+            # The one answer to a wrong password, an unknown user and a tampered exchange.
+            raise PasswordError(f'password authentication failed for user "{self._user}"')
         return b"v=" + _base64(_mac(self._kept.server, messages)).encode()
-
-
-def refused(user: str) -> PasswordError:
-    """The one answer to a wrong password, an unknown user and a tampered exchange."""
-    return PasswordError(f'password authentication failed for user "{user}"')
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -150,8 +150,7 @@ class Users:
                 file.write(data)
         except (OSError, OperationalError):
             raise OperationalError("the users file cannot be written") from None
-        self._seen = None
-        self._read()
+        self._seen = None  # read again
 
 
 def _parsed(path: Path) -> _Kept:

@@ -21,13 +21,13 @@ from privsql.engines.calls import Calls, Cursor
 from privsql.engines.recent import Recent
 from privsql.errors import ProgrammingError
 from privsql.fronts.pgwire.catalog.database import filled, variable
-from privsql.fronts.pgwire.catalog.rows import Release
 from privsql.fronts.pgwire.errors import UnknownColumnError, UnknownFunctionError
 from privsql.release.manifest import Manifest
 from privsql.sql.postgres.commands import UnknownRelation
 
 T = TypeVar("T")
 
+_NONE: Mapping[str, str] = {}  # settings that were changed
 # Databases that are kept for the next connection.
 KEPT = 8
 MOST = databases.Most(rows=1_000_000, cells=10_000_000, bytes=256 << 20)
@@ -35,11 +35,7 @@ MOST = databases.Most(rows=1_000_000, cells=10_000_000, bytes=256 << 20)
 # DuckDB's words for a name that is not there, and PostgreSQL's, by which clients know it.
 _MISSING: tuple[tuple[str, type[ProgrammingError], str], ...] = (
     (r'Table with name "?([^"\s]+?)"? does', UnknownRelation, 'relation "{}" does not exist'),
-    (
-        r"Function with name (\S+) does",
-        UnknownFunctionError,
-        "function {}() does not exist",
-    ),
+    (r"Function with name (\S+) does", UnknownFunctionError, "function {}() does not exist"),
     (r'Referenced column "([^"]+)"', UnknownColumnError, 'column "{}" does not exist'),
     (r'not have a column named "([^"]+)"', UnknownColumnError, 'column "{}" does not exist'),
     (
@@ -58,20 +54,14 @@ _lock = threading.Lock()
 class Catalog:
     """Answers commands of the kinds ``catalog`` and ``constant``.
 
-    ``releases`` are manifests, or whatever has one, by the name of their table.
+    ``releases`` are manifests by the name of their table.
     """
 
     def __init__(
-        self,
-        releases: Mapping[str, Release],
-        database: str,
-        user: str,
-        *,
-        pid: int = 0,
+        self, releases: Mapping[str, Manifest], database: str, user: str, *, pid: int = 0
     ) -> None:
-        self._releases = dict(releases)
         self._database, self._user, self._pid = database, user, pid
-        self._calls = _calls(self._releases)
+        self._calls = _calls(releases)
 
     def describe(self, text: str, types: Sequence[str] = ()) -> list[tuple[str, str]]:
         """Names and types of the columns of one SELECT, which is not run.
@@ -80,7 +70,7 @@ class Catalog:
         """
 
         def work(cursor: Cursor) -> list[tuple[str, str]]:
-            statement = self._prepared(cursor, text, {})
+            statement = self._prepared(cursor, text, _NONE)
             values = {name: _absent(name, types) for name in statement.named_parameters}
             relation = cursor.sql(statement, params=values)
             kinds = [_shown(str(kind)) for kind in relation.types]
@@ -89,25 +79,17 @@ class Catalog:
         return self._ran(work)
 
     def run(
-        self,
-        text: str,
-        parameters: Sequence[Any] = (),
-        settings: Mapping[str, str] | None = None,
+        self, text: str, parameters: Sequence[Any] = (), settings: Mapping[str, str] = _NONE
     ) -> pa.Table:
         """Run one SELECT; ``settings`` are those that the connection has changed."""
 
         def work(cursor: Cursor) -> pa.Table:
-            statement = self._prepared(cursor, text, settings or {})
+            statement = self._prepared(cursor, text, settings)
             values = {
                 name: parameters[int(name) - 1]
                 for name in statement.named_parameters
                 if name.isdigit() and 0 < int(name) <= len(parameters)
             }
-            if len(values) != len(statement.named_parameters):
-                raise ProgrammingError(
-                    f"the statement takes {len(statement.named_parameters)} parameters;"
-                    f" {len(parameters)} were given"
-                )
             return databases.fetched(text, values, MOST)(cursor)
 
         return self._ran(work)
@@ -150,13 +132,13 @@ def _absent(name: str, types: Sequence[str]) -> duckdb.Value:
     return duckdb.Value(None, duckdb.sqltype("UINTEGER" if kind == "OID" else kind))
 
 
-def _calls(releases: Mapping[str, Release]) -> Calls:
+def _calls(releases: Mapping[str, Manifest]) -> Calls:
     """The database of a set of releases, made if there is none.
 
     Manifests that were seen before are recognised as the same objects, because writing them
     out for every statement would cost more than most statements.
     """
-    manifests = {name: _manifest(releases[name]) for name in sorted(releases)}
+    manifests = dict(sorted(releases.items()))
     seen = tuple((name, id(each)) for name, each in manifests.items())
     with _lock:
         known = _seen.get(seen)
@@ -168,7 +150,3 @@ def _calls(releases: Mapping[str, Release]) -> Calls:
             known = manifests, found
             _seen.put(seen, known)
         return known[1]
-
-
-def _manifest(release: Release) -> Manifest:
-    return release if isinstance(release, Manifest) else release.manifest

@@ -19,61 +19,111 @@ import pyarrow as pa
 from privsql.engines import databases
 from privsql.fronts.pgwire.catalog import macros as catalog_macros
 from privsql.fronts.pgwire.catalog import rows as catalog_rows
-from privsql.fronts.pgwire.catalog.rows import Release, Row, shown
+from privsql.fronts.pgwire.catalog.rows import Row
+from privsql.fronts.pgwire.protocol.types import FORMATS
+from privsql.release.manifest import Manifest
 from privsql.release.names import quoted
 
 MEMORY_LIMIT = "256MB"
 SCHEMAS = {"pg_catalog": "pgc", "information_schema": "pgi"}
 
-# PostgreSQL's type -> DuckDB's and Arrow's; all others are text.
-_TYPES: dict[str, tuple[str, pa.DataType]] = {
-    "bool": ("BOOLEAN", pa.bool_()),
-    "int2": ("SMALLINT", pa.int16()),
-    "int4": ("INTEGER", pa.int32()),
-    "cardinal_number": ("INTEGER", pa.int32()),
-    "int8": ("BIGINT", pa.int64()),
-    "float4": ("FLOAT", pa.float32()),
-    "float8": ("DOUBLE", pa.float64()),
-    "numeric": ("DOUBLE", pa.float64()),
-    "oid": ("UINTEGER", pa.uint32()),
-    "xid": ("UINTEGER", pa.uint32()),
-    "timestamptz": ("TIMESTAMPTZ", pa.timestamp("us", "UTC")),
-    "time_stamp": ("TIMESTAMPTZ", pa.timestamp("us", "UTC")),
-    "interval": ("INTERVAL", pa.month_day_nano_interval()),
-    "int2vector": ("SMALLINT[]", pa.list_(pa.int16())),
-    "oidvector": ("UINTEGER[]", pa.list_(pa.uint32())),
-    "bytea": ("BLOB", pa.binary()),
+# PostgreSQL's type -> DuckDB's; all others are text.
+_TYPES = {
+    "bool": "BOOLEAN",
+    "int2": "SMALLINT",
+    "int4": "INTEGER",
+    "cardinal_number": "INTEGER",
+    "int8": "BIGINT",
+    "float4": "FLOAT",
+    "float8": "DOUBLE",
+    "numeric": "DOUBLE",
+    "oid": "UINTEGER",
+    "xid": "UINTEGER",
+    "timestamptz": "TIMESTAMPTZ",
+    "time_stamp": "TIMESTAMPTZ",
+    "interval": "INTERVAL",
+    "int2vector": "SMALLINT[]",
+    "oidvector": "UINTEGER[]",
+    "bytea": "BLOB",
 }
-_TEXT = ("VARCHAR", pa.string())
+# What a column that is never NULL has where a row does not say.
+_EMPTY = {"BOOLEAN": "false", "SMALLINT": "0", "INTEGER": "0", "UINTEGER": "0", "VARCHAR": "''"}
 
-# What format_type() says, where it is not the type's own name.
-_FORMATS = {
-    "bool": "boolean",
-    "int2": "smallint",
-    "int4": "integer",
-    "int8": "bigint",
-    "float4": "real",
-    "float8": "double precision",
-    "bpchar": "character",
-    "varchar": "character varying",
-    "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone",
-    "time": "time without time zone",
-    "timetz": "time with time zone",
-    "char": '"char"',
-    "varbit": "bit varying",
-    "any": '"any"',
-}
-
-_SETTINGS = "getvariable('pg').settings[lower(name)]"
-_ROLES = """
-    SELECT * FROM (
-        SELECT 10::UINTEGER AS oid, 'privsql' AS rolname, true AS rolsuper, false AS rolcanlogin
-        UNION ALL
-        SELECT 16383::UINTEGER, getvariable('pg').user, false, true
-        WHERE getvariable('pg').user <> 'privsql'
-    )
+# What follows from the rows that are there.
+_DERIVED = """
+INSERT INTO pgc.pg_namespace BY NAME
+    SELECT *, 10 AS nspowner FROM (VALUES (11, 'pg_catalog'), (2200, 'public'),
+        (13000, 'information_schema')) AS named(oid, nspname);
+INSERT INTO pgi.schemata BY NAME
+    SELECT nspname AS schema_name, 'privsql' AS schema_owner FROM pgc.pg_namespace;
+INSERT INTO pgc.pg_tables BY NAME
+    SELECT 'public' AS schemaname, relname AS tablename, 'privsql' AS tableowner,
+        relhasindex AS hasindexes, relhasrules AS hasrules, relhastriggers AS hastriggers,
+        relrowsecurity AS rowsecurity
+    FROM pgc.pg_class WHERE relnamespace = 2200 ORDER BY relname;
+INSERT INTO pgi.tables BY NAME
+    SELECT 'public' AS table_schema, relname AS table_name, 'BASE TABLE' AS table_type,
+        'NO' AS is_insertable_into, 'NO' AS is_typed
+    FROM pgc.pg_class WHERE relnamespace = 2200 ORDER BY relname;
+INSERT INTO pgi.columns BY NAME
+    SELECT 'public' AS table_schema, relname AS table_name, attname AS column_name,
+        attnum AS ordinal_position, 'YES' AS is_nullable,
+        CASE typcategory WHEN 'A' THEN 'ARRAY' ELSE shown END AS data_type,
+        pgc._pg_numeric_precision(atttypid, atttypmod) AS numeric_precision,
+        CASE WHEN numeric_precision IS NOT NULL
+            THEN CASE typname WHEN 'numeric' THEN 10 ELSE 2 END END AS numeric_precision_radix,
+        pgc._pg_numeric_scale(atttypid, atttypmod) AS numeric_scale,
+        pgc._pg_datetime_precision(atttypid, atttypmod) AS datetime_precision,
+        CASE typname WHEN 'text' THEN 1 << 30 END AS character_octet_length,
+        'pg_catalog' AS udt_schema, typname AS udt_name, attnum AS dtd_identifier,
+        'NO' AS is_self_referencing, 'NO' AS is_identity, 'NO' AS identity_cycle,
+        'NEVER' AS is_generated, 'NO' AS is_updatable
+    FROM pgc.pg_attribute JOIN pgc.pg_class c ON c.oid = attrelid
+        JOIN pgc.pg_type t ON t.oid = atttypid JOIN pgc._formats f ON f.oid = atttypid
+    WHERE relnamespace = 2200 ORDER BY relname, attnum;
 """
+
+# What differs between connections: values in a table that has the others ...
+_REPLACED = {
+    "pgi.tables": "getvariable('pg').database AS table_catalog",
+    "pgi.columns": "getvariable('pg').database AS table_catalog,"
+    " getvariable('pg').database AS udt_catalog",
+    "pgi.schemata": "getvariable('pg').database AS catalog_name",
+    "pgc.pg_settings": "coalesce(getvariable('pg').settings[lower(name)], setting) AS setting",
+}
+# ... or all of its rows, where columns that are not named are NULL.
+_SEEN = {
+    "pgc.pg_database": """
+        SELECT 5 AS oid, getvariable('pg').database AS datname, 10 AS datdba, 6 AS encoding,
+            'c' AS datlocprovider, false AS datistemplate, true AS datallowconn,
+            -1 AS datconnlimit, 0 AS datfrozenxid, 0 AS datminmxid, 1663 AS dattablespace,
+            'C' AS datcollate, 'C' AS datctype
+    """,
+    "pgc.pg_roles": """
+        SELECT *, true AS rolinherit, rolsuper AS rolcreaterole, rolsuper AS rolcreatedb,
+            false AS rolreplication, -1 AS rolconnlimit, '********' AS rolpassword,
+            false AS rolbypassrls
+        FROM (
+            SELECT 10 AS oid, 'privsql' AS rolname, true AS rolsuper, false AS rolcanlogin
+            UNION ALL
+            SELECT 16383, getvariable('pg').user, false, true
+            WHERE getvariable('pg').user <> 'privsql'
+        )
+    """,
+    "pgc.pg_user": """
+        SELECT rolname AS usename, oid AS usesysid, rolsuper AS usecreatedb, rolsuper AS usesuper,
+            false AS userepl, false AS usebypassrls, '********' AS passwd
+        FROM pgc.pg_roles WHERE rolcanlogin
+    """,
+    "pgc.pg_stat_activity": """
+        SELECT 5 AS datid, getvariable('pg').database AS datname, getvariable('pg').pid AS pid,
+            16383 AS usesysid, getvariable('pg').user AS usename, 'active' AS state,
+            'client backend' AS backend_type
+    """,
+    "pgi.information_schema_catalog_name": """
+        SELECT getvariable('pg').database AS catalog_name
+    """,
+}
 
 
 def variable(user: str, database: str, pid: int, settings: Mapping[str, str]) -> str:
@@ -97,13 +147,13 @@ def shapes() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def filled(releases: Mapping[str, Release]) -> duckdb.DuckDBPyConnection:
+def filled(releases: Mapping[str, Manifest]) -> duckdb.DuckDBPyConnection:
     """A locked database with the catalog of these releases."""
     connection = databases.connected(memory_limit=MEMORY_LIMIT, threads=1, temporary="")
     try:
         # In one transaction: hundreds of small ones take several times as long.
         connection.execute("BEGIN")
-        _Filling(connection).fill(releases)
+        _fill(connection, releases)
         connection.execute("COMMIT")
         databases.lock(connection)
     except BaseException:
@@ -112,217 +162,83 @@ def filled(releases: Mapping[str, Release]) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-class _Filling:
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-        self._columns: dict[tuple[str, str], list[tuple[str, str]]] = {}
-
-    def fill(self, releases: Mapping[str, Release]) -> None:
-        self._connection.execute(variable("", "", 0, {}))
-        relations = shapes()["relations"]
-        for schema in SCHEMAS.values():
-            self._connection.execute(f"CREATE SCHEMA {schema}")
-        for schema, name, _, _, columns in relations:
-            self._create(SCHEMAS[schema], name, columns)
-        rows = {name: self._rows(name, found) for name, found in shapes()["rows"].items()}
-        types = {int(row["oid"]): row for row in rows["pg_type"]}
-        formats = {oid: _formatted(row, types) for oid, row in types.items()}
-        tables = shown(releases)
-        rows["pg_class"] = [
-            *catalog_rows.own_class(relations),
-            *catalog_rows.class_rows(tables),
-        ]
-        rows["pg_attribute"] = [
-            *catalog_rows.own_attributes(relations, types),
-            *catalog_rows.attribute_rows(tables, types),
-        ]
-        rows["pg_type"] += catalog_rows.type_rows(tables, types[2249])
-        rows["pg_description"] = catalog_rows.description_rows(tables)
-        rows["pg_namespace"] = [
-            {"oid": oid, "nspname": name, "nspowner": catalog_rows.OWNER}
-            for oid, name in (
-                (catalog_rows.PG_CATALOG, "pg_catalog"),
-                (catalog_rows.PUBLIC, "public"),
-                (catalog_rows.INFORMATION, "information_schema"),
-            )
-        ]
-        rows["pg_tables"] = [
-            {"schemaname": "public", "tablename": t.name, "tableowner": "privsql"}
-            | dict.fromkeys(("hasindexes", "hasrules", "hastriggers", "rowsecurity"), False)
-            for t in tables
-        ]
-        for name, found in rows.items():
-            self._insert("pgc", name, found)
-        self._insert("pgi", "tables", catalog_rows.information_tables(tables))
-        self._insert("pgi", "columns", catalog_rows.information_columns(tables, formats))
-        self._insert(
-            "pgi",
-            "schemata",
-            [
-                {"schema_name": name, "schema_owner": "privsql"}
-                for name in ("pg_catalog", "public", "information_schema")
-            ],
-        )
-        self._beside(formats | {t.row_type: t.name for t in tables}, types)
-        self._views()
-        for statement in catalog_macros.statements():
-            self._connection.execute(statement)
-
-    def _create(self, schema: str, name: str, columns: Sequence[Sequence[Any]]) -> None:
-        kinds = [(column, kind) for column, kind, _ in columns]
-        self._columns[schema, name] = kinds
-        listed = ", ".join(f"{quoted(c)} {_type(kind)[0]}" for c, kind in kinds)
-        self._connection.execute(f"CREATE TABLE {schema}.{quoted(name)} ({listed})")
-
-    def _rows(self, name: str, rows: Sequence[Sequence[Any]]) -> list[Row]:
-        columns = self._columns["pgc", name]
-        return [
-            {c: _value(value, kind) for (c, kind), value in zip(columns, row, strict=True)}
-            for row in rows
-        ]
-
-    def _insert(self, schema: str, name: str, rows: Sequence[Row]) -> None:
-        columns = self._columns[schema, name]
-        arrays = [
-            pa.array([row.get(column) for row in rows], _type(kind)[1]) for column, kind in columns
-        ]
-        self._connection.register("incoming", pa.table(arrays, names=[c for c, _ in columns]))
-        target = f"{schema}.{quoted(name)}"
-        self._connection.execute(f"INSERT INTO {target} SELECT * FROM incoming")  # noqa: S608
-        self._connection.unregister("incoming")
-
-    def _beside(self, formats: Mapping[int, str], types: Mapping[int, Row]) -> None:
-        """Tables for macros: how types are written, and the keywords."""
-        self._connection.execute(
-            "CREATE TABLE pgc._formats (oid UINTEGER, shown VARCHAR, name VARCHAR)"
-        )
-        names = [types[oid]["typname"] if oid in types else text for oid, text in formats.items()]
-        table = pa.table(
-            [
-                pa.array(list(formats), pa.uint32()),
-                pa.array(list(formats.values()), pa.string()),
-                pa.array(names, pa.string()),
-            ],
-            names=["oid", "shown", "name"],
-        )
-        self._connection.register("incoming", table)
-        self._connection.execute("INSERT INTO pgc._formats SELECT * FROM incoming")
-        words = shapes()["keywords"]
-        columns = ("word", "catcode", "barelabel", "catdesc", "baredesc")
-        self._connection.register(
-            "incoming",
-            pa.table({name: [row[i] for row in words] for i, name in enumerate(columns)}),
-        )
-        self._connection.execute("CREATE TABLE pgc.keywords AS SELECT * FROM incoming")
-        self._connection.unregister("incoming")
-
-    # -- what differs between connections -----------------------------------------------
-
-    def _views(self) -> None:
-        database = "getvariable('pg').database"
-        self._replace("pgi", "tables", {"table_catalog": database})
-        self._replace("pgi", "columns", {"table_catalog": database, "udt_catalog": database})
-        self._replace("pgi", "schemata", {"catalog_name": database})
-        self._replace("pgc", "pg_settings", {"setting": f"coalesce({_SETTINGS}, setting)"})
-        self._view(
-            "pgc",
-            "pg_database",
-            {
-                "oid": f"{catalog_rows.DATABASE}",
-                "datname": database,
-                "datdba": "10",
-                "encoding": "6",
-                "datlocprovider": "'c'",
-                "datistemplate": "false",
-                "datallowconn": "true",
-                "datconnlimit": "-1",
-                "datfrozenxid": "0",
-                "datminmxid": "0",
-                "dattablespace": "1663",
-                "datcollate": "'C'",
-                "datctype": "'C'",
-            },
-            "(SELECT 1)",
-        )
-        roles = f"({_ROLES})"
-        self._view(
-            "pgc",
-            "pg_roles",
-            {
-                "rolname": "rolname",
-                "rolsuper": "rolsuper",
-                "rolinherit": "true",
-                "rolcreaterole": "rolsuper",
-                "rolcreatedb": "rolsuper",
-                "rolcanlogin": "rolcanlogin",
-                "rolreplication": "false",
-                "rolconnlimit": "-1",
-                "rolpassword": "'********'",
-                "rolbypassrls": "false",
-                "oid": "oid",
-            },
-            roles,
-        )
-        self._view(
-            "pgc",
-            "pg_user",
-            {
-                "usename": "rolname",
-                "usesysid": "oid",
-                "usecreatedb": "rolsuper",
-                "usesuper": "rolsuper",
-                "userepl": "false",
-                "usebypassrls": "false",
-                "passwd": "'********'",
-            },
-            f"{roles} WHERE rolcanlogin",
-        )
-        self._view(
-            "pgc",
-            "pg_stat_activity",
-            {
-                "datid": f"{catalog_rows.DATABASE}",
-                "datname": database,
-                "pid": "getvariable('pg').pid",
-                "usesysid": "16383",
-                "usename": "getvariable('pg').user",
-                "state": "'active'",
-                "backend_type": "'client backend'",
-            },
-            "(SELECT 1)",
-        )
-        self._view(
-            "pgi", "information_schema_catalog_name", {"catalog_name": database}, "(SELECT 1)"
-        )
-
-    def _replace(self, schema: str, name: str, values: Mapping[str, str]) -> None:
-        """The table under another name, and a view that puts values into it."""
-        self._connection.execute(f'ALTER TABLE {schema}."{name}" RENAME TO "_{name}"')
-        put = ", ".join(f"{value} AS {column}" for column, value in values.items())
-        self._connection.execute(
-            f'CREATE VIEW {schema}."{name}" AS'  # noqa: S608
-            f' SELECT * REPLACE ({put}) FROM {schema}."_{name}"'
-        )
-
-    def _view(self, schema: str, name: str, values: Mapping[str, str], source: str) -> None:
-        """A view in place of the table: these values, and NULL in all other columns."""
-        listed = ", ".join(
-            f"CAST({values.get(column, 'NULL')} AS {_type(kind)[0]}) AS {quoted(column)}"
-            for column, kind in self._columns[schema, name]
-        )
-        self._connection.execute(f'DROP TABLE {schema}."{name}"')
-        self._connection.execute(
-            f'CREATE VIEW {schema}."{name}" AS SELECT {listed} FROM {source}'  # noqa: S608
-        )
+def _fill(connection: duckdb.DuckDBPyConnection, releases: Mapping[str, Manifest]) -> None:
+    connection.execute(variable("", "", 0, {}))
+    relations = shapes()["relations"]
+    for schema in SCHEMAS.values():
+        connection.execute(f"CREATE SCHEMA {schema}")
+    for schema, name, _, _, columns in relations:
+        listed = ", ".join(_column(*each) for each in columns)
+        connection.execute(f"CREATE TABLE {SCHEMAS[schema]}.{quoted(name)} ({listed})")
+    rows = {name: _rows(name, found) for name, found in shapes()["rows"].items()}
+    types = {int(row["oid"]): row for row in rows["pg_type"]}
+    tables = catalog_rows.shown(releases)
+    for name, found in (
+        *rows.items(),
+        ("pg_class", catalog_rows.own_class(relations)),
+        ("pg_class", catalog_rows.class_rows(tables)),
+        ("pg_attribute", catalog_rows.own_attributes(relations, types)),
+        ("pg_attribute", catalog_rows.attribute_rows(tables, types)),
+        ("pg_type", catalog_rows.type_rows(tables, types[2249])),
+        ("pg_description", catalog_rows.description_rows(tables)),
+    ):
+        if found:
+            _load(connection, f"INSERT INTO pgc.{name} BY NAME SELECT *", found)
+    formats = [(oid, _formatted(row, types), row["typname"]) for oid, row in types.items()]
+    formats += [(t.row_type, t.name, t.name) for t in tables]
+    shown = [dict(zip(("oid", "shown", "name"), each, strict=True)) for each in formats]
+    _load(connection, "CREATE TABLE pgc._formats AS SELECT * REPLACE (oid::UINTEGER AS oid)", shown)
+    names = ("word", "catcode", "barelabel", "catdesc", "baredesc")
+    words = [dict(zip(names, each, strict=True)) for each in shapes()["keywords"]]
+    _load(connection, "CREATE TABLE pgc.keywords AS SELECT *", words)
+    for target, source in _SEEN.items():
+        _view(connection, target, source)
+    for statement in catalog_macros.statements():
+        connection.execute(statement)
+    connection.execute(_DERIVED)
+    for target, values in _REPLACED.items():
+        schema, name = target.split(".")
+        connection.execute(f'ALTER TABLE {target} RENAME TO "_{name}"')
+        replaced = f'SELECT * REPLACE ({values}) FROM {schema}."_{name}"'  # noqa: S608
+        connection.execute(f"CREATE VIEW {target} AS {replaced}")
 
 
-def _type(kind: str) -> tuple[str, pa.DataType]:
+def _column(name: str, kind: str, never: bool) -> str:
+    made = _type(kind)
+    default = f" DEFAULT {_EMPTY[made]}" if never and made in _EMPTY else ""
+    return f"{quoted(name)} {made}{default}"
+
+
+def _load(connection: duckdb.DuckDBPyConnection, statement: str, rows: list[Row]) -> None:
+    connection.register("incoming", pa.Table.from_pylist(rows))
+    connection.execute(f"{statement} FROM incoming")
+    connection.unregister("incoming")
+
+
+def _view(connection: duckdb.DuckDBPyConnection, target: str, source: str) -> None:
+    """A view in place of a table, with the same columns and types."""
+    known = connection.sql(source).columns
+    listed = ", ".join(
+        f"CAST({quoted(name) if name in known else 'NULL'} AS {kind}) AS {quoted(name)}"
+        for name, kind, *_ in connection.sql(f"DESCRIBE {target}").fetchall()
+    )
+    connection.execute(f"DROP TABLE {target}")
+    connection.execute(f"CREATE VIEW {target} AS SELECT {listed} FROM ({source})")  # noqa: S608
+
+
+def _type(kind: str) -> str:
     if kind.startswith("_") and kind != "_pg_statistic":
-        name, arrow = _type(kind[1:])
-        return f"{name}[]", pa.list_(arrow)
-    if kind == "anyarray":
-        return _TEXT
-    return _TYPES.get(kind, _TEXT)
+        return f"{_type(kind[1:])}[]"
+    return _TYPES.get(kind, "VARCHAR")
+
+
+def _rows(name: str, rows: Sequence[Sequence[Any]]) -> list[Row]:
+    """Rows of ``shapes.json``."""
+    columns = next(columns for _, each, _, _, columns in shapes()["relations"] if each == name)
+    return [
+        {c: _value(value, kind) for (c, kind, _), value in zip(columns, row, strict=True)}
+        for row in rows
+    ]
 
 
 def _value(value: Any, kind: str) -> Any:
@@ -342,4 +258,4 @@ def _formatted(row: Row, types: Mapping[int, Row]) -> str:
     if element is not None and element["typarray"] == row["oid"]:
         return _formatted(element, types) + "[]"
     name = str(row["typname"])
-    return _FORMATS.get(name, name)
+    return FORMATS.get(name, name)

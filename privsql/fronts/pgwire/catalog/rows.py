@@ -5,29 +5,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from privsql.fronts.pgwire.protocol.types import kind_of
 from privsql.release.manifest import Manifest, PublicColumn, SensitiveColumn
 
-PUBLIC, PG_CATALOG, INFORMATION = 2200, 11, 13000  # of schemas
+SCHEMAS = {"pg_catalog": 11, "public": 2200, "information_schema": 13000}
 CLASS = 1259  # pg_class itself
 OWNER = 10
-DATABASE = 5
 FIRST = 16_384  # PostgreSQL keeps lower numbers for itself
 
 Row = dict[str, Any]
-
-
-class Versioned(Protocol):
-    """An object with a manifest."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest of a release."""
-
-
-Release = Manifest | Versioned
 
 
 @dataclass(frozen=True)
@@ -45,25 +33,24 @@ class Shown:
         return (*self.manifest.public, *self.manifest.sensitive)
 
 
-def shown(releases: Mapping[str, Release]) -> list[Shown]:
+def shown(releases: Mapping[str, Manifest]) -> list[Shown]:
     """Tables by name, with numbers that depend on the name alone.
 
     So they stay when a release is published again, and differ between tables.
     """
     taken: set[int] = set()
-    found = []
-    for name in sorted(releases):
-        release = releases[name]
-        manifest = release if isinstance(release, Manifest) else release.manifest
-        numbers = []
-        for what in ("table", "row"):
-            number = FIRST + zlib.crc32(f"{what} {name}".encode()) % (2**31 - 2 * FIRST)
-            while number in taken:
-                number += 1
-            taken.add(number)
-            numbers.append(number)
-        found.append(Shown(numbers[0], numbers[1], name, manifest))
-    return found
+
+    def number(text: str) -> int:
+        made = FIRST + zlib.crc32(text.encode()) % (2**31 - 2 * FIRST)
+        while made in taken:
+            made += 1
+        taken.add(made)
+        return made
+
+    return [
+        Shown(number(f"table {name}"), number(f"row {name}"), name, releases[name])
+        for name in sorted(releases)
+    ]
 
 
 def comment_of(column: PublicColumn | SensitiveColumn) -> str:
@@ -86,7 +73,7 @@ def comment_on(manifest: Manifest) -> str:
 def class_rows(tables: Sequence[Shown]) -> list[Row]:
     """Of pg_class."""
     return [
-        _class(t.oid, t.name, PUBLIC, "r", len(t.columns))
+        _class(t.oid, t.name, SCHEMAS["public"], "r", len(t.columns))
         | {"reltype": t.row_type, "relam": 2, "reltuples": float(t.manifest.rows), "relpages": 1}
         for t in tables
     ]
@@ -97,46 +84,22 @@ def _class(oid: int, name: str, schema: int, kind: str, width: int) -> Row:
         "oid": oid,
         "relname": name,
         "relnamespace": schema,
-        "reltype": 0,
-        "reloftype": 0,
         "relowner": OWNER,
-        "relam": 0,
-        "relfilenode": 0,
-        "reltablespace": 0,
-        "relpages": 0,
         "reltuples": -1.0,
-        "relallvisible": 0,
-        "reltoastrelid": 0,
-        "relhasindex": False,
-        "relisshared": False,
         "relpersistence": "p",
         "relkind": kind,
         "relnatts": width,
-        "relchecks": 0,
-        "relhasrules": False,
-        "relhastriggers": False,
-        "relhassubclass": False,
-        "relrowsecurity": False,
-        "relforcerowsecurity": False,
         "relispopulated": True,
         "relreplident": "d",
-        "relispartition": False,
-        "relrewrite": 0,
-        "relfrozenxid": 0,
-        "relminmxid": 0,
     }
 
 
 def own_class(relations: Sequence[Sequence[Any]]) -> list[Row]:
     """Of pg_class, for the catalog's own relations."""
     return [
-        _class(int(oid), name, _schema(schema), kind, len(columns))
+        _class(int(oid), name, SCHEMAS[schema], kind, len(columns))
         for schema, name, oid, kind, columns in relations
     ]
-
-
-def _schema(name: str) -> int:
-    return PG_CATALOG if name == "pg_catalog" else INFORMATION
 
 
 def _attribute(oid: int, number: int, name: str, kind: Row, modifier: int, never: bool) -> Row:
@@ -153,28 +116,20 @@ def _attribute(oid: int, number: int, name: str, kind: Row, modifier: int, never
         "attbyval": kind["typbyval"],
         "attalign": kind["typalign"],
         "attstorage": kind["typstorage"],
-        "attcompression": "",
         "attnotnull": never,
-        "atthasdef": False,
-        "atthasmissing": False,
-        "attidentity": "",
-        "attgenerated": "",
-        "attisdropped": False,
         "attislocal": True,
-        "attinhcount": 0,
         "attcollation": kind["typcollation"],
     }
 
 
 def attribute_rows(tables: Sequence[Shown], types: Mapping[int, Row]) -> list[Row]:
     """Of pg_attribute."""
-    found = []
-    for table in tables:
-        for number, column in enumerate(table.columns, 1):
-            kind = kind_of(column.type)
-            row = types[kind.oid]
-            found.append(_attribute(table.oid, number, column.name, row, kind.modifier, False))
-    return found
+    return [
+        _attribute(table.oid, number, column.name, types[kind.oid], kind.modifier, False)
+        for table in tables
+        for number, column in enumerate(table.columns, 1)
+        for kind in [kind_of(column.type)]
+    ]
 
 
 def own_attributes(relations: Sequence[Sequence[Any]], types: Mapping[int, Row]) -> list[Row]:
@@ -189,22 +144,17 @@ def own_attributes(relations: Sequence[Sequence[Any]], types: Mapping[int, Row])
 
 
 def type_rows(tables: Sequence[Shown], like: Row) -> list[Row]:
-    """Of pg_type: the type of each table's rows."""
+    """Of pg_type: the type of each table's rows, which is ``record`` but for its name."""
     return [
         like
         | {
             "oid": t.row_type,
             "typname": t.name,
-            "typnamespace": PUBLIC,
+            "typnamespace": SCHEMAS["public"],
             "typtype": "c",
             "typcategory": "C",
             "typrelid": t.oid,
             "typarray": 0,
-            "typlen": -1,
-            "typbyval": False,
-            "typinput": "record_in",
-            "typoutput": "record_out",
-            "typcollation": 0,
         }
         for t in tables
     ]
@@ -212,76 +162,8 @@ def type_rows(tables: Sequence[Shown], like: Row) -> list[Row]:
 
 def description_rows(tables: Sequence[Shown]) -> list[Row]:
     """Of pg_description."""
-    found: list[Row] = []
-    for t in tables:
-        texts = [comment_on(t.manifest), *map(comment_of, t.columns)]
-        found += [
-            {"objoid": t.oid, "classoid": CLASS, "objsubid": i, "description": text}
-            for i, text in enumerate(texts)
-        ]
-    return found
-
-
-def information_tables(tables: Sequence[Shown]) -> list[Row]:
-    """Of information_schema.tables."""
     return [
-        {
-            "table_schema": "public",
-            "table_name": t.name,
-            "table_type": "BASE TABLE",
-            "is_insertable_into": "NO",
-            "is_typed": "NO",
-        }
+        {"objoid": t.oid, "classoid": CLASS, "objsubid": i, "description": text}
         for t in tables
+        for i, text in enumerate([comment_on(t.manifest), *map(comment_of, t.columns)])
     ]
-
-
-def information_columns(tables: Sequence[Shown], formats: Mapping[int, str]) -> list[Row]:
-    """Of information_schema.columns."""
-    found = []
-    for t in tables:
-        for number, column in enumerate(t.columns, 1):
-            kind = kind_of(column.type)
-            array = kind.element is not None
-            precision, scale = _numbers(kind.name, kind.modifier)
-            found.append(
-                {
-                    "table_schema": "public",
-                    "table_name": t.name,
-                    "column_name": column.name,
-                    "ordinal_position": number,
-                    "is_nullable": "YES",
-                    "data_type": "ARRAY" if array else formats[kind.oid],
-                    "numeric_precision": precision,
-                    "numeric_precision_radix": None
-                    if precision is None
-                    else 10
-                    if kind.name == "numeric"
-                    else 2,
-                    "numeric_scale": scale,
-                    "datetime_precision": _fraction(kind.name),
-                    "character_octet_length": 1 << 30 if kind.name == "text" else None,
-                    "udt_schema": "pg_catalog",
-                    "udt_name": f"_{kind.element.name}" if kind.element else kind.name,
-                    "dtd_identifier": str(number),
-                    "is_self_referencing": "NO",
-                    "is_identity": "NO",
-                    "identity_cycle": "NO",
-                    "is_generated": "NEVER",
-                    "is_updatable": "NO",
-                }
-            )
-    return found
-
-
-def _numbers(name: str, modifier: int) -> tuple[int | None, int | None]:
-    fixed = {"int2": (16, 0), "int4": (32, 0), "int8": (64, 0), "float4": (24, None)}
-    if name == "numeric" and modifier > 4:
-        return (modifier - 4) >> 16, (modifier - 4) & 0xFFFF
-    return {**fixed, "float8": (53, None)}.get(name, (None, None))
-
-
-def _fraction(name: str) -> int | None:
-    if name == "date":
-        return 0
-    return 6 if name in ("time", "timestamp", "timestamptz", "interval") else None

@@ -20,20 +20,17 @@ PROTOCOL = 3 << 16
 CANCEL = 80877102
 TLS = 80877103
 GSS = 80877104
+SASL_CONTINUE, SASL_FINAL = 11, 12  # the server's first and last words of an exchange
 
-_INT16 = struct.Struct("!h")
-_UINT16 = struct.Struct("!H")
-_INT32 = struct.Struct("!i")
-_UINT32 = struct.Struct("!I")
 _HEAD = struct.Struct("!ci")
-_COLUMN = struct.Struct("!ihihih")
+_COLUMN = struct.Struct("!ihIhih")
 
 
 class Body:
     r"""Reads the fields of one message in order.
 
     >>> body = Body(b"name\x00\x00\x02")
-    >>> body.text(), body.int16(), body.end()
+    >>> body.text(), body.number("h"), body.end()
     ('name', 2, None)
     """
 
@@ -63,30 +60,13 @@ class Body:
         self._at = stop + 1
         return found
 
-    def int16(self) -> int:
-        """A signed number of two bytes."""
-        return int(_INT16.unpack(self.take(2))[0])
-
-    def uint16(self) -> int:
-        """A number of two bytes: counts of parameters go up to 65535."""
-        return int(_UINT16.unpack(self.take(2))[0])
-
-    def int32(self) -> int:
-        """A signed number of four bytes."""
-        return int(_INT32.unpack(self.take(4))[0])
-
-    def uint32(self) -> int:
-        """A number of four bytes: OIDs have no sign."""
-        return int(_UINT32.unpack(self.take(4))[0])
+    def number(self, form: str) -> int:
+        """A number as ``struct`` writes it: ``h`` and ``i``; ``H`` for counts, ``I`` for OIDs."""
+        return int(struct.unpack(f"!{form}", self.take(struct.calcsize(form)))[0])
 
     def byte(self) -> str:
         """One byte as a letter."""
         return self.take(1).decode("latin-1")
-
-    def rest(self) -> bytes:
-        """All that is left."""
-        found, self._at = self._data[self._at :], len(self._data)
-        return found
 
     def end(self) -> None:
         """Nothing may be left."""
@@ -121,7 +101,7 @@ def parse(data: bytes) -> Parse:
     """Read a Parse message."""
     body = Body(data)
     name, text = body.text(), body.text()
-    oids = tuple(body.uint32() for _ in range(body.uint16()))
+    oids = tuple(body.number("I") for _ in range(body.number("H")))
     body.end()
     return Parse(name, text, oids)
 
@@ -132,22 +112,20 @@ def bind(data: bytes) -> Bind:
     portal, statement = body.text(), body.text()
     formats = _formats(body)
     values: list[bytes | None] = []
-    for _ in range(body.uint16()):
-        size = body.int32()
+    for _ in range(body.number("H")):
+        size = body.number("i")
         if size < -1:
             raise ProtocolError("a value has a length below -1")
         values.append(None if size == -1 else body.take(size))
     results = _formats(body)
     body.end()
     if len(formats) > 1 and len(formats) != len(values):
-        raise ProtocolError(
-            f"there are {len(formats)} formats for {len(values)} parameters",
-        )
+        raise ProtocolError(f"there are {len(formats)} formats for {len(values)} parameters")
     return Bind(portal, statement, formats, tuple(values), results)
 
 
 def _formats(body: Body) -> tuple[int, ...]:
-    found = tuple(body.int16() for _ in range(body.uint16()))
+    found = tuple(body.number("h") for _ in range(body.number("H")))
     if any(each not in (0, 1) for each in found):
         raise ProtocolError("a format is neither 0 (text) nor 1 (binary)")
     return found
@@ -174,7 +152,7 @@ def named(data: bytes) -> tuple[str, str]:
 def execute(data: bytes) -> tuple[str, int]:
     """A portal's name and how many rows it may give; 0 is all."""
     body = Body(data)
-    name, most = body.text(), body.int32()
+    name, most = body.text(), body.number("i")
     body.end()
     return name, max(0, most)
 
@@ -208,7 +186,6 @@ NO_DATA = message(b"n")
 EMPTY_QUERY = message(b"I")
 SUSPENDED = message(b"s")
 COPY_DONE = message(b"c")
-AUTHENTICATED = message(b"R", _INT32.pack(0))
 READY = {state: message(b"Z", state.encode()) for state in "ITE"}
 
 
@@ -217,19 +194,17 @@ def text(value: str) -> bytes:
     return value.replace("\0", " ").encode("utf-8", "replace") + b"\0"
 
 
+def authentication(step: int, data: bytes = b"") -> bytes:
+    """A step of logging in."""
+    return message(b"R", struct.pack("!i", step) + data)
+
+
+AUTHENTICATED = authentication(0)
+
+
 def sasl(mechanisms: Iterable[str]) -> bytes:
     """Ask for a password by one of these mechanisms."""
-    return message(b"R", _INT32.pack(10) + b"".join(map(text, mechanisms)) + b"\0")
-
-
-def sasl_continue(data: bytes) -> bytes:
-    """The server's first words of an exchange."""
-    return message(b"R", _INT32.pack(11) + data)
-
-
-def sasl_final(data: bytes) -> bytes:
-    """The server's last words of an exchange."""
-    return message(b"R", _INT32.pack(12) + data)
+    return authentication(10, b"".join(map(text, mechanisms)) + b"\0")
 
 
 def parameter_status(name: str, value: str) -> bytes:
@@ -239,13 +214,13 @@ def parameter_status(name: str, value: str) -> bytes:
 
 def backend_key(process: int, secret: bytes) -> bytes:
     """What a client needs to cancel."""
-    return message(b"K", _INT32.pack(process) + secret)
+    return message(b"K", struct.pack("!i", process) + secret)
 
 
 def negotiate(minor: int, unknown: Sequence[str]) -> bytes:
     """The protocol's version that is spoken here, and options that are not known."""
     names = b"".join(map(text, unknown))
-    return message(b"v", _INT32.pack(PROTOCOL | minor) + _INT32.pack(len(unknown)) + names)
+    return message(b"v", struct.pack("!ii", PROTOCOL | minor, len(unknown)) + names)
 
 
 def complete(tag: str) -> bytes:
@@ -261,33 +236,15 @@ def fields(kind: bytes, values: Mapping[str, str]) -> bytes:
 
 def parameter_description(oids: Sequence[int]) -> bytes:
     """The types of a statement's parameters."""
-    body = _UINT16.pack(len(oids)) + b"".join(_UINT32.pack(oid) for oid in oids)
-    return message(b"t", body)
+    return message(b"t", struct.pack(f"!H{len(oids)}I", len(oids), *oids))
 
 
-@dataclass(frozen=True)
-class Field:
-    """A column of a RowDescription."""
-
-    name: str
-    oid: int
-    size: int
-    modifier: int = -1
-    format: int = 0
-
-
-def row_description(columns: Sequence[Field]) -> bytes:
-    """The columns of rows that follow."""
-    parts = [_UINT16.pack(len(columns))]
-    for column in columns:
-        parts.append(text(column.name))
-        oid = column.oid - (1 << 32) if column.oid >= 1 << 31 else column.oid
-        parts.append(_COLUMN.pack(0, 0, oid, column.size, column.modifier, column.format))
-    return message(b"T", b"".join(parts))
+def row_description(columns: Sequence[tuple[str, int, int, int, int]]) -> bytes:
+    """The columns of rows that follow: name, OID, size, modifier and format of each."""
+    body = b"".join(text(name) + _COLUMN.pack(0, 0, *kind) for name, *kind in columns)
+    return message(b"T", struct.pack("!H", len(columns)) + body)
 
 
 def copy_out(columns: int, binary: bool) -> bytes:
     """The beginning of a COPY to the client."""
-    one = _INT16.pack(int(binary))
-    head = bytes([int(binary)]) + _UINT16.pack(columns)
-    return message(b"H", head + one * columns)
+    return message(b"H", struct.pack("!?H", binary, columns) + struct.pack("!h", binary) * columns)

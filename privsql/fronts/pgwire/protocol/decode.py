@@ -11,6 +11,7 @@ import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,6 @@ from privsql.fronts.pgwire.protocol.types import Kind
 _EPOCH = dt.datetime(2000, 1, 1)
 _TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
 _FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
-_RANGES = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
 _NUMERIC = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?\s*")
 _MOST_DIGITS = 2000
 
@@ -31,9 +31,7 @@ def argument(data: bytes | None, kind: Kind, binary: bool, number: int) -> Any:
         return None
     wrong: type[BinaryValueError | TextValueError] = BinaryValueError if binary else TextValueError
     try:
-        if binary:
-            return from_binary(data, kind)
-        return from_text(data.decode(), kind)
+        return from_binary(data, kind) if binary else from_text(data.decode(), kind)
     except (ValueError, struct.error, OverflowError, IndexError, InvalidOperation):
         raise wrong(
             f"the value of parameter ${number} is not a valid {kind.name}",
@@ -55,62 +53,60 @@ def from_text(text: str, kind: Kind) -> Any:
         raise ValueError
     if kind.element is not None:
         return _array(text, kind.element)
-    read = _TEXTS.get(kind.name)
-    return text if read is None else read(text, kind)
+    # DuckDB reads every spelling of an interval; as text it is cast where it is used.
+    return _TEXTS.get(kind.name, str)(text)
 
 
-def _boolean(text: str, _: Kind) -> bool:
+def _boolean(text: str) -> bool:
     word = text.strip().lower()
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
     raise ValueError
 
 
-def _integer(text: str, kind: Kind) -> int:
+def _integer(text: str, most: int = 2**63) -> int:
     if len(text) > 64 or "_" in text:
         raise ValueError
     value = int(text)
-    most = _RANGES.get(kind.name, 2**63)
     if not -most <= value < most:
         raise OverflowError
     return value
 
 
-def _float(text: str, _: Kind) -> float:
+def _float(text: str) -> float:
     if "_" in text:
         raise ValueError
     return float(text)
 
 
-def _decimal(text: str, _: Kind) -> Decimal:
+def _decimal(text: str) -> Decimal:
     if not _NUMERIC.fullmatch(text) or len(text) > _MOST_DIGITS:
         raise ValueError
     return Decimal(text.strip())
 
 
-def _date(text: str, _: Kind) -> dt.date:
+def _date(text: str) -> dt.date:
     return dt.date.fromisoformat(text.strip()[:10])
 
 
-def _timestamp(text: str, _: Kind) -> dt.datetime:
+def _time(text: str) -> dt.time:
+    return dt.time.fromisoformat(text.strip())
+
+
+def _timestamp(text: str) -> dt.datetime:
     # PostgreSQL drops the zone of a text that is to be a timestamp without one.
-    return dt.datetime.fromisoformat(_iso(text)).replace(tzinfo=None)
+    return _instant(text).replace(tzinfo=None)
 
 
-def _timestamptz(text: str, _: Kind) -> dt.datetime:
-    value = dt.datetime.fromisoformat(_iso(text))
+def _timestamptz(text: str) -> dt.datetime:
+    value = _instant(text)
     return value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
 
 
-def _iso(text: str) -> str:
+def _instant(text: str) -> dt.datetime:
     """Python wants zones of two or four digits and no space before them."""
     found = re.sub(r"\s+([+-][0-9:]+)$", r"\1", text.strip())
-    return re.sub(r"(:[0-9.]+[+-][0-9]{2})$", r"\1:00", found)
-
-
-def _interval(text: str, _: Kind) -> Any:
-    # DuckDB reads every spelling of an interval; as text it is cast where it is used.
-    return text
+    return dt.datetime.fromisoformat(re.sub(r"(:[0-9.]+[+-][0-9]{2})$", r"\1:00", found))
 
 
 _ESCAPED = re.compile(rb"\\(\\|[0-3][0-7]{2})?")
@@ -134,22 +130,21 @@ def _bytea(text: str) -> bytes:
     return _ESCAPED.sub(one, text.encode())
 
 
-_TEXTS: dict[str, Callable[[str, Kind], Any]] = {
+_TEXTS: dict[str, Callable[[str], Any]] = {
     "bool": _boolean,
-    "int2": _integer,
-    "int4": _integer,
+    "int2": partial(_integer, most=2**15),
+    "int4": partial(_integer, most=2**31),
     "int8": _integer,
     "oid": _integer,
     "float4": _float,
     "float8": _float,
     "numeric": _decimal,
     "date": _date,
-    "time": lambda text, _: dt.time.fromisoformat(text.strip()),
+    "time": _time,
     "timestamp": _timestamp,
     "timestamptz": _timestamptz,
-    "interval": _interval,
-    "uuid": lambda text, _: UUID(text.strip()),
-    "bytea": lambda text, _: _bytea(text),
+    "uuid": lambda text: UUID(text.strip()),
+    "bytea": _bytea,
 }
 
 
@@ -165,7 +160,7 @@ def _array(text: str, element: Kind) -> list[Any]:
     at = 1
     if not body[1:-1].strip():
         return found
-    while True:
+    while at < len(body):
         token = _TOKEN.match(body, at)
         if token is None:
             raise ValueError
@@ -176,10 +171,8 @@ def _array(text: str, element: Kind) -> list[Any]:
             value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
             found.append(from_text(value, element))
         at = token.end() + 1
-        if body[token.end()] == "}":
-            break
-    if at != len(body):
-        raise ValueError
+        if body[token.end()] == "}" and at != len(body):
+            raise ValueError
     return found
 
 
@@ -190,31 +183,22 @@ def from_binary(data: bytes, kind: Kind) -> Any:
     """A value from the bytes that PostgreSQL has for it."""
     if kind.element is not None:
         return _array_binary(data, kind.element)
-    if kind.name in _STRUCTS:
-        (value,) = _STRUCTS[kind.name].unpack(data)
-        return value
-    read = _BINARIES.get(kind.name)
-    if read is not None:
-        return read(data)
+    return _BINARIES.get(kind.name, _letters)(data)
+
+
+def _letters(data: bytes) -> str:
     text = data.decode()
     if "\0" in text:
         raise ValueError
     return text
 
 
-_STRUCTS = {
-    "bool": struct.Struct("!?"),
-    "int2": struct.Struct("!h"),
-    "int4": struct.Struct("!i"),
-    "int8": struct.Struct("!q"),
-    "oid": struct.Struct("!I"),
-    "float4": struct.Struct("!f"),
-    "float8": struct.Struct("!d"),
-}
+def _one(form: str, data: bytes) -> Any:
+    return struct.unpack(form, data)[0]
 
 
-def _micros(data: bytes) -> int:
-    return int(struct.unpack("!q", data)[0])
+def _since(data: bytes, epoch: dt.datetime = _EPOCH) -> dt.datetime:
+    return epoch + dt.timedelta(microseconds=_one("!q", data))
 
 
 def _numeric_binary(data: bytes) -> Decimal:
@@ -235,23 +219,24 @@ def _numeric_binary(data: bytes) -> Decimal:
     return -Decimal(made) if sign else Decimal(made)
 
 
-def _time_binary(data: bytes) -> dt.time:
-    return (_EPOCH + dt.timedelta(microseconds=_micros(data))).time()
-
-
 def _interval_binary(data: bytes) -> str:
     micros, days, months = struct.unpack("!qii", data)
     return f"{months} months {days} days {micros} microseconds"
 
 
 _BINARIES: dict[str, Callable[[bytes], Any]] = {
+    "bool": partial(_one, "!?"),
+    "int2": partial(_one, "!h"),
+    "int4": partial(_one, "!i"),
+    "int8": partial(_one, "!q"),
+    "oid": partial(_one, "!I"),
+    "float4": partial(_one, "!f"),
+    "float8": partial(_one, "!d"),
     "numeric": _numeric_binary,
-    "date": lambda data: _EPOCH.date() + dt.timedelta(days=struct.unpack("!i", data)[0]),
-    "time": _time_binary,
-    "timestamp": lambda data: _EPOCH + dt.timedelta(microseconds=_micros(data)),
-    "timestamptz": lambda data: (
-        _EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=_micros(data))
-    ),
+    "date": lambda data: _EPOCH.date() + dt.timedelta(days=_one("!i", data)),
+    "time": lambda data: _since(data).time(),
+    "timestamp": _since,
+    "timestamptz": partial(_since, epoch=_EPOCH.replace(tzinfo=dt.UTC)),
     "interval": _interval_binary,
     "uuid": lambda data: UUID(bytes=data),
     "bytea": bytes,

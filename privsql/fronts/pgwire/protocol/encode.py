@@ -11,6 +11,7 @@ by value, in ``values``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,8 @@ def encoded(table: pa.Table, encoders: Sequence[Encode]) -> list[Array]:
     return [encode(_one(table.column(i))).cast(pa.binary()) for i, encode in enumerate(encoders)]
 
 
-def data_rows(columns: Sequence[Array], count: int) -> pa.Buffer | bytes:
-    """DataRow messages of all rows, one after the other.
+def data_rows(columns: Sequence[Array], count: int, kind: bytes = b"D") -> pa.Buffer | bytes:
+    """DataRow messages of all rows, one after the other; COPY has the same with another letter.
 
     The length of a row is 6 + sum over columns of (4 + bytes of the cell); NULL is length -1.
     """
@@ -59,7 +60,7 @@ def data_rows(columns: Sequence[Array], count: int) -> pa.Buffer | bytes:
     for each in lengths:
         total += np.maximum(each, 0)
     head = np.empty(count, dtype=[("kind", "S1"), ("size", ">i4"), ("columns", ">i2")])
-    head["kind"], head["size"], head["columns"] = b"D", total, len(columns)
+    head["kind"], head["size"], head["columns"] = kind, total, len(columns)
     pieces = [fixed(head)]
     for column, length in zip(columns, lengths, strict=True):
         pieces += [fixed(length.astype(">i4")), column.fill_null(b"")]
@@ -84,18 +85,16 @@ def fixed(values_: np.ndarray[Any, Any], nulls: Array = None) -> Array:
     return made if nulls is None else pc.if_else(nulls, pa.scalar(None, pa.binary()), made)
 
 
-def slices(table: pa.Table, start: int, stop: int) -> Iterator[pa.Table]:
+def slices(table: pa.Table) -> Iterator[pa.Table]:
     """Parts of a table that are small enough to be encoded at once."""
     each = max(1, table.nbytes // max(1, table.num_rows))
     step = max(1, min(ROWS, BYTES // each))
-    for at in range(start, stop, step):
-        yield table.slice(at, min(step, stop - at))
+    for at in range(0, table.num_rows, step):
+        yield table.slice(at, step)
 
 
 def _one(column: pa.ChunkedArray[Any]) -> Array:
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    array: Array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array.type, pa.DictionaryType):
         return array.cast(array.type.value_type)
     return array
@@ -112,31 +111,22 @@ def _text(column: Array, kind: Kind, zone: str) -> Array:
     shape = column.type
     if pa.types.is_null(shape):
         return pa.nulls(len(column), pa.binary())
-    if kind.element is not None:
-        return values.array_texts(column, lambda inner: _text(inner, _of(kind), zone))
-    if kind.name == "bool" and pa.types.is_boolean(shape):
-        return pc.if_else(column, "t", "f")
-    if pa.types.is_integer(shape):
-        return column.cast(pa.string())
-    if pa.types.is_floating(shape):
-        return _float_text(column)
-    if pa.types.is_decimal(shape):
-        return _decimal_text(column)
-    if pa.types.is_date(shape):
-        return _date_text(column)
+    if (element := kind.element) is not None:
+        return values.array_texts(column, lambda inner: _text(inner, element, zone))
     if pa.types.is_timestamp(shape):
         return _timestamp_text(column, zone)
-    if pa.types.is_time(shape):
-        return _short(column.cast(pa.time64("us"), safe=False).cast(pa.string()))
-    if pa.types.is_string(shape) or pa.types.is_large_string(shape):
-        return column.cast(pa.string())
+    for has_shape, text in _TEXTS:
+        if has_shape(shape):
+            return text(column)
     return values.texts(column, kind)
 
 
-def _of(kind: Kind) -> Kind:
-    if kind.element is None:
-        raise AssertionError("only arrays have elements")
-    return kind.element
+def _plain_text(column: Array) -> Array:
+    return column.cast(pa.string())
+
+
+def _boolean_text(column: Array) -> Array:
+    return pc.if_else(column, "t", "f")
 
 
 def _float_text(column: Array) -> Array:
@@ -156,14 +146,14 @@ def _decimal_text(column: Array) -> Array:
     odd = pc.fill_null(pc.match_substring(made, "E"), False)
     if not pc.any(odd).as_py():
         return made
-    return pa.array([None if v is None else f"{v:f}" for v in column.to_pylist()], pa.string())
+    return values.each("{:f}".format, column.to_pylist())
 
 
 def _date_text(column: Array) -> Array:
     days = column.cast(pa.date32()).cast(pa.int32())
     if _within(days, _FIRST_DAY, _LAST_DAY):
         return column.cast(pa.string())
-    return pa.array([values.date_text(v) for v in days.to_pylist()], pa.string())
+    return values.each(values.date_text, days.to_pylist())
 
 
 def _timestamp_text(column: Array, zone: str) -> Array:
@@ -173,16 +163,20 @@ def _timestamp_text(column: Array, zone: str) -> Array:
     micros = instants.cast(pa.int64())
     # A day less at each end, because a zone may move a time by so much.
     if not _within(micros, (_FIRST_DAY + 1) * _DAY, (_LAST_DAY - 1) * _DAY):
-        return pa.array([values.timestamp_text(v, aware) for v in micros.to_pylist()], pa.string())
+        return values.each(partial(values.timestamp_text, aware=aware), micros.to_pylist())
     if not aware:
         return _short(instants.cast(pa.string()))
     local = pc.local_timestamp(instants.cast(pa.timestamp("us", zone)))
     seconds = pc.divide(pc.subtract(local.cast(pa.int64()), micros), 1_000_000)
     offsets = pc.dictionary_encode(seconds)
-    names = pa.array([values.offset_text(v) for v in offsets.dictionary.to_pylist()], pa.string())
+    names = values.each(values.offset_text, offsets.dictionary.to_pylist())
     return pc.binary_join_element_wise(
         _short(local.cast(pa.string())), names.take(offsets.indices), ""
     )
+
+
+def _time_text(column: Array) -> Array:
+    return _short(column.cast(pa.time64("us"), safe=False).cast(pa.string()))
 
 
 def _short(texts: Array) -> Array:
@@ -193,6 +187,18 @@ def _short(texts: Array) -> Array:
 def _within(numbers: Array, low: int, high: int) -> bool:
     ends: Any = pc.min_max(numbers).as_py()
     return ends["min"] is None or (ends["min"] >= low and ends["max"] <= high)
+
+
+_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Encode], ...] = (
+    (pa.types.is_boolean, _boolean_text),
+    (pa.types.is_integer, _plain_text),
+    (pa.types.is_floating, _float_text),
+    (pa.types.is_decimal, _decimal_text),
+    (pa.types.is_date, _date_text),
+    (pa.types.is_time, _time_text),
+    (pa.types.is_string, _plain_text),
+    (pa.types.is_large_string, _plain_text),
+)
 
 
 # -- binary ----------------------------------------------------------------------------------
@@ -208,11 +214,9 @@ _NUMBERS = {
 
 
 def _binary(column: Array, kind: Kind) -> Array:
-    shape = column.type
-    if pa.types.is_null(shape):
+    if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.binary())
-    if kind.element is not None:
-        element = kind.element
+    if (element := kind.element) is not None:
         return values.array_bytes(column, lambda inner: _binary(inner, element), element.oid)
     if kind.name in _NUMBERS:
         return _numbers(column, _NUMBERS[kind.name])
@@ -232,17 +236,22 @@ def _binary(column: Array, kind: Kind) -> Array:
 
 
 def _numbers(column: Array, code: str) -> Array:
-    nulls = column.is_null() if column.null_count else None
-    plain = column.fill_null(0) if column.null_count else column
-    return fixed(np.asarray(plain.to_numpy(zero_copy_only=False)).astype(code), nulls)
+    plain, nulls = _numpy(column)
+    return fixed(plain.astype(code), nulls)
 
 
 def _moved(column: Array, by: int, code: str) -> Array:
     """Numbers from 1970 on as numbers from 2000 on; both ends of the range mean infinity."""
-    nulls = column.is_null() if column.null_count else None
-    plain = np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False))
+    plain, nulls = _numpy(column)
     ends = np.iinfo(plain.dtype)
     infinite = (plain == ends.max) | (plain == -ends.max)
     low = np.where(plain < 0, ends.min, ends.max)
     moved = np.where(infinite, low, np.maximum(plain, ends.min + by) - by)
     return fixed(moved.astype(code), nulls)
+
+
+def _numpy(column: Array) -> tuple[np.ndarray[Any, Any], Array]:
+    """The numbers, 0 where there is none, and where that is."""
+    if not column.null_count:
+        return np.asarray(column.to_numpy(zero_copy_only=False)), None
+    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False)), column.is_null()

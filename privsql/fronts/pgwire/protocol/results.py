@@ -34,7 +34,7 @@ def described(names: Sequence[str], kinds: Sequence[Kind], formats: Sequence[int
     """The columns of rows that follow."""
     return codec.row_description(
         [
-            codec.Field(name, kind.oid, kind.size, kind.modifier, form)
+            (name, kind.oid, kind.size, kind.modifier, form)
             for name, kind, form in zip(names, kinds, formats, strict=True)
         ]
     )
@@ -47,7 +47,7 @@ def rows(
     encoders = [
         encoding.encoder(kind, bool(form), zone) for kind, form in zip(kinds, formats, strict=True)
     ]
-    for part in encoding.slices(table, 0, table.num_rows):
+    for part in encoding.slices(table):
         yield bytes(encoding.data_rows(encoding.encoded(part, encoders), part.num_rows))
 
 
@@ -70,10 +70,9 @@ class Copy:
         >>> Copy.of({"format": "csv", "header": "on"}).delimiter
         ','
         """
-        for name in given:
-            if name.lower() not in _OPTIONS:
-                raise NotSupportedError(f"COPY has no option {name[:50]!r} here")
         options = {name.lower(): value for name, value in given.items()}
+        if unknown := options.keys() - _OPTIONS:
+            raise NotSupportedError(f"COPY has no option {min(unknown)[:50]!r} here")
         form = options.get("format", "text").lower()
         if form not in ("text", "csv", "binary"):
             raise NotSupportedError("COPY writes text, csv or binary")
@@ -114,22 +113,18 @@ class Copy:
     def rows(self, table: pa.Table, kinds: Sequence[Kind], zone: str) -> Iterator[bytes]:
         """A CopyData message for each row."""
         encoders = [encoding.encoder(kind, self.binary, zone) for kind in kinds]
-        for part in encoding.slices(table, 0, table.num_rows):
+        for part in encoding.slices(table):
             cells = encoding.encoded(part, encoders)
             yield self._lines(cells, part.num_rows)
 
     def _lines(self, cells: Sequence[Array], count: int) -> bytes:
         if self.binary:
-            # A DataRow but for its head: a count, then length and bytes of each cell.
-            return _as_copy(bytes(encoding.data_rows(cells, count)), cells, count)
-        pieces: list[Array] = []
-        for at, cell in enumerate(cells):
-            if at:
-                pieces.append(pa.scalar(self.delimiter.encode(), pa.binary()))
-            pieces.append(self._texts(cell.cast(pa.string())).cast(pa.binary()))
-        if not pieces:
+            return bytes(encoding.data_rows(cells, count, b"d"))
+        if not cells:
             return codec.message(b"d", b"\n") * count
-        lines = pc.binary_join_element_wise(*pieces, pa.scalar(b"\n", pa.binary()), b"")
+        texts = [self._texts(cell.cast(pa.string())).cast(pa.binary()) for cell in cells]
+        line = pc.binary_join_element_wise(*texts, self.delimiter.encode())
+        lines = pc.binary_join_element_wise(line, b"\n", b"")
         head = np.empty(count, dtype=[("kind", "S1"), ("size", ">i4")])
         head["kind"] = b"d"
         head["size"] = np.asarray(pc.binary_length(lines), dtype=np.int64) + 4
@@ -138,9 +133,7 @@ class Copy:
     def _texts(self, cell: Array) -> Array:
         """Cells as they stand in a line."""
         if self.format == "csv":
-            odd = (
-                "[" + "".join(f"\\x{{{ord(c):x}}}" for c in (self.delimiter, self.quote)) + "\r\n]"
-            )
+            odd = f"[\\x{{{ord(self.delimiter):x}}}\\x{{{ord(self.quote):x}}}\r\n]"
             wants = pc.or_(pc.match_substring_regex(cell, odd), pc.equal(cell, self.null))
             if self.force:
                 wants = pc.is_valid(cell)
@@ -152,19 +145,8 @@ class Copy:
             cell = pc.if_else(wants, quoted, cell)
         else:
             cell = pc.replace_substring(cell, "\\", "\\\\")
-            for raw, letter in (("\b", "b"), ("\f", "f"), ("\n", "n"), ("\r", "r"), ("\t", "t")):
+            for raw, letter in zip("\b\f\n\r\t\v", "bfnrtv", strict=True):
                 cell = pc.replace_substring(cell, raw, f"\\{letter}")
-            cell = pc.replace_substring(cell, "\v", "\\v")
             if self.delimiter != "\t":
                 cell = pc.replace_substring(cell, self.delimiter, f"\\{self.delimiter}")
         return pc.fill_null(cell, self.null)
-
-
-def _as_copy(data: bytes, cells: Sequence[Array], count: int) -> bytes:
-    """DataRows with another letter: the rest of both messages is the same."""
-    total = np.full(count, 7 + 4 * len(cells), dtype=np.int64)
-    for cell in cells:
-        total += np.asarray(pc.fill_null(pc.binary_length(cell), 0), dtype=np.int64)
-    made = np.frombuffer(data, dtype=np.uint8).copy()
-    made[np.concatenate([[0], np.cumsum(total)[:-1]])] = ord("d")
-    return made.tobytes()

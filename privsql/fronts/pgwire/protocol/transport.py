@@ -32,20 +32,20 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
         self._at = 0
-        self._waiter: asyncio.Future[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
-        self._full = False
+        self._arrived = asyncio.Event()  # bytes, or the end of them
+        self._writable = asyncio.Event()
+        self._writable.set()
         self._held = False  # reading is paused
         self._out: list[bytes] = []
-        self._size = 0
+        self.kept = 0  # bytes that were said and not sent
 
     # -- asyncio -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client, or the same one with TLS."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
-        transport.set_write_buffer_limits(HIGH, LOW)
-        first, self._transport = self._transport is None, transport
+        first = self._transport is None
+        self.over(transport)
         if first:
             self._begun(self)
 
@@ -55,58 +55,51 @@ class Channel(asyncio.Protocol):
         if len(self._data) - self._at > HIGH and not self._held and self._transport is not None:
             self._held = True
             self._transport.pause_reading()
-        self._wake()
+        self._arrived.set()
 
     def eof_received(self) -> bool:
         """The client says no more: nobody waits for answers."""
         self.gone = True
-        self._wake()
+        self._arrived.set()
         return False
 
     def connection_lost(self, _: Exception | None) -> None:
         """Nobody is there any more."""
         self.gone = True
-        self._wake()
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        self._arrived.set()
+        self._writable.set()
         if self.lost is not None:
             self.lost()
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
-        self._full = True
+        self._writable.clear()
 
     def resume_writing(self) -> None:
         """It has read."""
-        self._full = False
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        self._writable.set()
 
     # -- in ------------------------------------------------------------------------------
 
     async def first(self, longest: int) -> tuple[int, bytes]:
         """A message without a kind: its first number and the rest."""
-        while len(self._data) - self._at < 8:
-            await self._more()
+        await self._until(8)
         size, code = struct.unpack_from("!Ii", self._data, self._at)
         if not 8 <= size <= longest:
             raise ProtocolError("the first message has an invalid length")
-        while len(self._data) - self._at < size:
-            await self._more()
+        await self._until(size)
         return code, self._take(8, size)
 
     async def message(self) -> tuple[int, bytes]:
         """The next message: its kind and its body."""
-        while len(self._data) - self._at < 5:
-            await self._more()
+        await self._until(5)
         kind, size = _HEAD.unpack_from(self._data, self._at)
         if size < 4 or size > self.most:
             raise ProtocolError(
                 "a message has an invalid length",
                 hint=f"messages may have up to {self.most} bytes",
             )
-        while len(self._data) - self._at < size + 1:
-            await self._more()
+        await self._until(size + 1)
         return kind, self._take(5, size + 1)
 
     @property
@@ -118,66 +111,48 @@ class Channel(asyncio.Protocol):
         start = self._at
         found = bytes(memoryview(self._data)[start + head : start + size])
         self._at += size
-        if self._at == len(self._data):
-            self._data.clear()
-            self._at = 0
-        elif self._at > HIGH:
-            del self._data[: self._at]
-            self._at = 0
+        if self._at == len(self._data) or self._at > HIGH:
+            self._forget()
         return found
 
-    async def _more(self) -> None:
-        if self.gone or self._transport is None:
-            raise Closed
-        if self._at:
-            del self._data[: self._at]
-            self._at = 0
-        if self._held:
-            self._held = False
-            self._transport.resume_reading()
-        size = len(self._data)
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-        if len(self._data) == size and self.gone:
-            raise Closed
+    def _forget(self) -> None:
+        """Let go of what was read."""
+        del self._data[: self._at]
+        self._at = 0
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    async def _until(self, count: int) -> None:
+        """Wait for so many bytes that were not read yet."""
+        while len(self._data) - self._at < count:
+            if self.gone or self._transport is None:
+                raise Closed
+            self._forget()
+            if self._held:
+                self._held = False
+                self._transport.resume_reading()
+            self._arrived.clear()
+            await self._arrived.wait()
 
     # -- out -----------------------------------------------------------------------------
 
     def say(self, data: bytes) -> None:
         """Keep what is to be sent; many small messages go out together."""
         self._out.append(data)
-        self._size += len(data)
+        self.kept += len(data)
 
     def flush(self) -> None:
         """Send what was kept."""
         if self._out and self._transport is not None and not self.gone:
             self._transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
         self._out.clear()
-        self._size = 0
+        self.kept = 0
 
     async def drain(self) -> None:
         """Send, and wait until the client has read most of it."""
         self.flush()
-        if self._full and not self.gone:
-            self._drained = asyncio.get_running_loop().create_future()
-            try:
-                await self._drained
-            finally:
-                self._drained = None
+        if not self.gone:
+            await self._writable.wait()
         if self.gone:
             raise Closed
-
-    @property
-    def kept(self) -> int:
-        """Bytes that were said and not sent."""
-        return self._size
 
     # -- the connection ------------------------------------------------------------------
 

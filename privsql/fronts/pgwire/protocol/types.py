@@ -9,7 +9,7 @@ are ``json`` as well.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 
@@ -29,11 +29,7 @@ class Kind:
     element: Kind | None = None
 
 
-def _kinds(*rows: tuple[str, int, int, str, int]) -> dict[str, Kind]:
-    return {row[0]: Kind(*row) for row in rows}
-
-
-KINDS = _kinds(
+_ROWS = (
     ("bool", 16, 1, "BOOLEAN", 1000),
     ("bytea", 17, -1, "BLOB", 1001),
     ("char", 18, 1, "VARCHAR", 1002),
@@ -61,39 +57,29 @@ KINDS = _kinds(
     ("unknown", 705, -2, "VARCHAR", 0),
     ("jsonb", 3802, -1, "JSON", 3807),
 )
+KINDS = {row[0]: Kind(*row) for row in _ROWS}
 TEXT = KINDS["text"]
 JSON = KINDS["json"]
 
-_OURS = {
-    "BOOLEAN": "bool",
+_OURS = {kind.duckdb: kind.name for kind in KINDS.values()}
+_OURS |= {
+    # Several of PostgreSQL's types are these.
+    "VARCHAR": "text",
+    "BIGINT": "int8",
+    "JSON": "json",
     "TINYINT": "int2",
     "UTINYINT": "int2",
-    "SMALLINT": "int2",
     "USMALLINT": "int4",
-    "INTEGER": "int4",
     "UINTEGER": "int8",
-    "BIGINT": "int8",
     "UBIGINT": "numeric",
     "HUGEINT": "numeric",
     "UHUGEINT": "numeric",
     "BIGNUM": "numeric",
-    "FLOAT": "float4",
-    "DOUBLE": "float8",
-    "DECIMAL": "numeric",
-    "VARCHAR": "text",
-    "DATE": "date",
-    "TIME": "time",
     "TIME_NS": "time",
     "TIME WITH TIME ZONE": "time",
-    "TIMESTAMP": "timestamp",
     "TIMESTAMP_S": "timestamp",
     "TIMESTAMP_MS": "timestamp",
     "TIMESTAMP_NS": "timestamp",
-    "TIMESTAMP WITH TIME ZONE": "timestamptz",
-    "INTERVAL": "interval",
-    "UUID": "uuid",
-    "BLOB": "bytea",
-    "JSON": "json",
     # Other names of DuckDB's.
     "TEXT": "text",
     "INT": "int4",
@@ -107,20 +93,26 @@ _OURS = {
     "NAME": "name",
     '"CHAR"': "char",
 }
-_NAMES = {
-    "boolean": "bool",
-    "smallint": "int2",
-    "int": "int4",
-    "integer": "int4",
-    "bigint": "int8",
-    "real": "float4",
-    "double precision": "float8",
-    "float": "float8",
-    "decimal": "numeric",
-    "character varying": "varchar",
-    "timestamp without time zone": "timestamp",
-    "timestamp with time zone": "timestamptz",
+# What format_type() says, where it is not the type's own name.
+FORMATS = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+    "float8": "double precision",
+    "bpchar": "character",
+    "varchar": "character varying",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+    "time": "time without time zone",
+    "timetz": "time with time zone",
+    "char": '"char"',
+    "varbit": "bit varying",
+    "any": '"any"',
 }
+_NAMES = {shown: name for name, shown in FORMATS.items()}
+_NAMES |= {"int": "int4", "float": "float8", "decimal": "numeric"}
 _BY_OID = {kind.oid: kind for kind in KINDS.values()}
 _BY_ARRAY = {kind.array: kind for kind in KINDS.values() if kind.array}
 _LIST = re.compile(r"^(?P<element>.*)\[[0-9]*\]$", re.DOTALL)
@@ -129,14 +121,8 @@ _DECIMAL = re.compile(r"^DECIMAL\(([0-9]+),\s*([0-9]+)\)$")
 
 def array_of(element: Kind) -> Kind:
     """Arrays of a type."""
-    return Kind(
-        f"{element.name}[]",
-        element.array,
-        -1,
-        f"{element.duckdb}[]",
-        modifier=element.modifier,
-        element=element,
-    )
+    name, duckdb = f"{element.name}[]", f"{element.duckdb}[]"
+    return Kind(name, element.array, -1, duckdb, 0, element.modifier, element)
 
 
 @lru_cache(maxsize=1024)
@@ -151,9 +137,8 @@ def kind_of(duckdb: str) -> Kind:
         nested = element.element is not None or not element.array or element is JSON
         return JSON if nested else array_of(element)
     if match := _DECIMAL.match(duckdb):
-        numeric = KINDS["numeric"]
         modifier = (int(match[1]) << 16 | int(match[2])) + 4
-        return Kind("numeric", numeric.oid, -1, duckdb, numeric.array, modifier)
+        return replace(KINDS["numeric"], duckdb=duckdb, modifier=modifier)
     if duckdb.startswith(("STRUCT(", "MAP(", "UNION(")):
         return JSON
     return KINDS[_OURS.get(duckdb, "text")]

@@ -13,8 +13,9 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 from privsql.fronts.pgwire.protocol.types import Kind
 
 Array = Any
+TEXT = pa.string()
 
 _DAY = 86_400_000_000
 _LARGEST = {32: 2**31 - 1, 64: 2**63 - 1}
@@ -32,7 +34,7 @@ _NUMERIC = struct.Struct("!hhHh")
 
 def texts(column: Array, kind: Kind) -> Array:
     """Each value's text."""
-    return pa.array([None if v is None else _text(v, kind) for v in _python(column)], pa.string())
+    return each(lambda value: _text(value, kind), _python(column))
 
 
 def binaries(column: Array, kind: Kind) -> Array:
@@ -44,8 +46,12 @@ def binaries(column: Array, kind: Kind) -> Array:
         "bytea": bytes,
         "jsonb": lambda value: b"\x01" + _text(value, kind).encode(),
     }.get(kind.name, lambda value: _text(value, kind).encode())
-    made = [None if v is None else make(v) for v in _python(column)]
-    return pa.array(made, pa.binary())
+    return each(make, _python(column), pa.binary())
+
+
+def each(make: Callable[[Any], Any], found: Iterable[Any], kind: Any = TEXT) -> Array:
+    """What is made of each value, and NULL of NULL."""
+    return pa.array([None if value is None else make(value) for value in found], kind)
 
 
 def _python(column: Array) -> list[Any]:
@@ -73,9 +79,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list):
-        pairs = [v for v in value if isinstance(v, tuple) and len(v) == 2]
-        if value and len(pairs) == len(value):
-            return {str(key): _plain(each) for key, each in pairs}
+        if value and all(isinstance(v, tuple) and len(v) == 2 for v in value):
+            return _plain(dict(value))
         return [_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -103,14 +108,12 @@ def _bignum(value: bytes) -> Decimal:
 # -- times -----------------------------------------------------------------------------------
 
 
-def date_text(days: int | None) -> str | None:
+def date_text(days: int) -> str:
     """A date outside the years 1 to 9999, or infinity.
 
     >>> date_text(-719163), date_text(2147483647), date_text(2932897)
     ('0001-12-31 BC', 'infinity', '10000-01-01')
     """
-    if days is None:
-        return None
     if abs(days) == _LARGEST[32]:
         return "infinity" if days > 0 else "-infinity"
     # 400 years have 146097 days, so a date can be moved to years that Python knows.
@@ -121,14 +124,12 @@ def date_text(days: int | None) -> str | None:
     return f"{year if year > 0 else 1 - year:04d}-{moved.month:02d}-{moved.day:02d}{era}"
 
 
-def timestamp_text(micros: int | None, aware: bool) -> str | None:
+def timestamp_text(micros: int, aware: bool) -> str:
     """A time outside the years 1 to 9999, in UTC, or infinity."""
-    if micros is None:
-        return None
     if abs(micros) == _LARGEST[64]:
         return "infinity" if micros > 0 else "-infinity"
     days, rest = divmod(micros, _DAY)
-    day, bc, _ = (date_text(days) or "").partition(" BC")
+    day, bc, _ = date_text(days).partition(" BC")
     return f"{day} {_clock(rest)}{'+00' if aware else ''}{bc}"
 
 
@@ -138,14 +139,12 @@ def _clock(micros: int) -> str:
     return f"{made}.{fraction:06d}".rstrip("0") if fraction else made
 
 
-def offset_text(seconds: int | None) -> str | None:
+def offset_text(seconds: int) -> str:
     """A zone's distance from UTC.
 
     >>> offset_text(7200), offset_text(-12600), offset_text(0)
     ('+02', '-03:30', '+00')
     """
-    if seconds is None:
-        return None
     sign, rest = "-" if seconds < 0 else "+", abs(seconds)
     made = f"{sign}{rest // 3600:02d}"
     if rest % 3600:
@@ -214,22 +213,16 @@ def _lists(column: Array, encode: Callable[[Array], Array]) -> list[list[Any] | 
     """The elements of each list, encoded all at once."""
     if isinstance(column.type, pa.FixedSizeListType):
         column = column.cast(pa.list_(column.type.value_type))
-    elements = encode(column.flatten()).to_pylist()
-    found: list[list[Any] | None] = []
-    at = 0
-    for length in column.value_lengths().to_pylist():
-        found.append(None if length is None else elements[at : at + length])
-        at += length or 0
-    return found
+    elements = iter(encode(column.flatten()).to_pylist())
+    lengths = column.value_lengths().to_pylist()
+    return [None if length is None else list(islice(elements, length)) for length in lengths]
 
 
 def array_texts(column: Array, encode: Callable[[Array], Array]) -> Array:
     """Arrays as text: ``{1,NULL,"a b"}``."""
-    made = [
-        None if each is None else "{" + ",".join(_element(v) for v in each) + "}"
-        for each in _lists(column, encode)
-    ]
-    return pa.array(made, pa.string())
+    return each(
+        lambda elements: "{" + ",".join(map(_element, elements)) + "}", _lists(column, encode)
+    )
 
 
 def _element(value: Any) -> str:
@@ -244,14 +237,13 @@ def _element(value: Any) -> str:
 def array_bytes(column: Array, encode: Callable[[Array], Array], oid: int) -> Array:
     """Arrays in binary: dimensions, whether there are NULLs, the element's type, elements."""
 
-    def whole(each: list[Any]) -> bytes:
-        if not each:
+    def whole(elements: list[Any]) -> bytes:
+        if not elements:
             return struct.pack("!iiI", 0, 0, oid)
-        head = struct.pack("!iiIii", 1, int(None in each), oid, len(each), 1)
-        return head + b"".join(map(_sized, each))
+        head = struct.pack("!iiIii", 1, int(None in elements), oid, len(elements), 1)
+        return head + b"".join(map(_sized, elements))
 
-    made = [None if each is None else whole(each) for each in _lists(column, encode)]
-    return pa.array(made, pa.binary())
+    return each(whole, _lists(column, encode), pa.binary())
 
 
 def _sized(value: Any) -> bytes:
