@@ -7,7 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from privsql.sql.catalog import UnknownColumn
-from privsql.sql.expressions import ENOUGH_ROWS
+from privsql.sql.expressions import ENOUGH_ROWS, any_of
 from privsql.sql.nodes import (
     Unsupported,
     bare,
@@ -141,7 +141,7 @@ class Outer:
             parts = [self._doubt_at(below, list(found.values()), columns)]
             if parts[0] is None:
                 parts = [self._doubt_at(each, [each], columns) for each in found.values()]
-            return error_bars.any_of([part for part in parts if part is not None])
+            return any_of(part for part in parts if part is not None)
 
         for node in clause if isinstance(clause, list) else [clause]:
             if isinstance(node, exp.Expr):

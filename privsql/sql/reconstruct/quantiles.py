@@ -15,19 +15,7 @@ from privsql.sql.bind.block import Quantile
 from privsql.sql.expressions import call, field
 from privsql.sql.nodes import Unsupported, cast, column, named, number, sql, wrapped
 from privsql.sql.plan.states import States
-from privsql.sql.reconstruct.columns import (
-    AGGREGATE,
-    CRITICAL,
-    EFFECTIVE,
-    HIGH,
-    LOW,
-    OBSERVED,
-    ORDERED,
-    POSITION,
-    RELIABLE,
-    STDERR,
-    TALLY,
-)
+from privsql.sql.reconstruct import columns
 
 
 class Scale(Enum):
@@ -43,7 +31,11 @@ def located(i: int, aggregate: Quantile, states: States) -> exp.Expr:
     kind = "disc" if scale_of(aggregate, states) is Scale.ORDER else "cont"
     fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
     return call(
-        "privsql_quantile", column(TALLY(i)), fraction, exp.Literal.string(kind), column(CRITICAL)
+        "privsql_quantile",
+        column(columns.TALLY(i)),
+        fraction,
+        exp.Literal.string(kind),
+        column(columns.CRITICAL),
     )
 
 
@@ -52,12 +44,12 @@ def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
     scale = scale_of(aggregate, states)
 
     def value(part: str) -> exp.Expr:
-        at = exp.Add(this=field(column(POSITION(i)), part), expression=number(1))
-        found = call("list_extract", column(ORDERED(i)), at)
+        at = exp.Add(this=field(column(columns.POSITION(i)), part), expression=number(1))
+        found = call("list_extract", column(columns.ORDERED(i)), at)
         return found if scale is Scale.ORDER else cast(found, scale.value)
 
     lower, upper = value("lower"), value("upper")
-    fraction = field(column(POSITION(i)), "fraction")
+    fraction = field(column(columns.POSITION(i)), "fraction")
     middle = lower
     if scale is Scale.TIME:
         micros = [call("epoch_us", node) for node in (lower, upper)]
@@ -72,11 +64,14 @@ def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
         )
     nothing = cast(exp.Null(), "DOUBLE")
     return [
-        named(middle, AGGREGATE(i)),
-        named(value("low"), LOW(i)),
-        named(value("high"), HIGH(i)),
-        named(field(column(POSITION(i)), "reliable"), RELIABLE(i)),
-        *(named(nothing.copy(), family(i)) for family in (STDERR, EFFECTIVE, OBSERVED)),
+        named(middle, columns.AGGREGATE(i)),
+        named(value("low"), columns.LOW(i)),
+        named(value("high"), columns.HIGH(i)),
+        named(field(column(columns.POSITION(i)), "reliable"), columns.RELIABLE(i)),
+        *(
+            named(nothing.copy(), family(i))
+            for family in (columns.STDERR, columns.EFFECTIVE, columns.OBSERVED)
+        ),
     ]
 
 

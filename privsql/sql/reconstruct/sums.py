@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TypeVar
 
 from sqlglot import exp
 
 from privsql.sql.bind.block import Aggregate, Block, Linear, Mode, Quantile, pieces_of_block
-from privsql.sql.nodes import (
-    column,
-    number,
-    sql,
-    wrapped,
-)
+from privsql.sql.nodes import column, number, sql, wrapped
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
 from privsql.sql.reconstruct.inverted import Inverted, Measure
 from privsql.sql.scan.state_scan import StateScan
+
+# Aggregates that are one sum; SUM's count only tells NULL.
+SIMPLE = ("count", "count_if", "sum")
 
 A = TypeVar("A", Linear, Quantile, Mode)
 
@@ -42,7 +41,6 @@ class Bases:
     base: Sequence[Sequence[int]]  # pieces of each base
     halves: Sequence[str]  # public half of each piece
     pairs: Sequence[tuple[int, int]]  # aggregates whose covariances are wanted
-    needed: Sequence[tuple[int, int]]  # bases whose covariances those need
     domain: Callable[[str], str]  # the table of a column's domain
     certain: exp.Expr  # whether all answers of a cell are exact
     iterative: bool = False  # whether the likelihood is maximised
@@ -91,24 +89,9 @@ class Sums:
         )
         # Where nothing was replaced nothing varies, and no sums are needed to say so.
         self.fixed = not scan.weighted and all(axis.fixed for axis in states.axes)
-        self.cross_pairs = sorted(
-            {
-                (t, u)
-                for k, other in self.total_pairs
-                if not self.fixed
-                for t in self.base[k]
-                for u in self.base[other]
-            }
-        )
-        self.piece_pairs = sorted(
-            {
-                (min(t, u), max(t, u))
-                for k, other in self.needed
-                if not self.fixed
-                for t in self.base[k]
-                for u in self.base[other]
-            }
-        )
+        self.cross_pairs = sorted(set(self._pieces_of(self.total_pairs)))
+        self.piece_pairs = sorted({(min(pair), max(pair)) for pair in self._pieces_of(self.needed)})
+        self.crossed = list(dict.fromkeys(u for _, u in self.cross_pairs))
         # Every sum must be named before the scan is written.
         self.row_count = scan.rows()
         self.halves = [scan.half(piece) for piece in self.pieces]
@@ -128,6 +111,11 @@ class Sums:
         self.inverted: Inverted | None = self._ask_lowest() if iterative else None
         self._own_axes = [self._axes_of(piece.sensitive) for piece in self.pieces]
         self._key_axes = [self._axes_of([key.expression]) for key in block.keys if key.sensitive]
+
+    def _pieces_of(self, pairs: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+        """The pieces of pairs of bases, where anything varies."""
+        for k, other in () if self.fixed else pairs:
+            yield from product(self.base[k], self.base[other])
 
     # -- the axes that a piece varies along ---------------------------------------------
 
@@ -335,7 +323,7 @@ def counted_piece(
     aggregate: Aggregate, base: Sequence[Sequence[int]], scored: Collection[int]
 ) -> int | None:
     """The one piece whose rows an aggregate counts, where it has the score interval."""
-    if aggregate.kind != "linear" or aggregate.call.name not in ("count", "count_if", "sum"):
+    if aggregate.kind != "linear" or aggregate.call.name not in SIMPLE:
         return None
     pieces = base[aggregate.bases[0]]
     return pieces[0] if len(pieces) == 1 and pieces[0] in scored else None
@@ -343,5 +331,4 @@ def counted_piece(
 
 def varying(aggregate: Aggregate) -> tuple[int, ...]:
     """The bases that an aggregate's error comes from; SUM's count only tells NULL."""
-    simple = aggregate.call.name in ("count", "count_if", "sum")
-    return aggregate.bases[:1] if simple else aggregate.bases
+    return aggregate.bases[:1] if aggregate.call.name in SIMPLE else aggregate.bases

@@ -35,23 +35,7 @@ from privsql.sql.nodes import (
     wrapped,
 )
 from privsql.sql.plan.states import States, joined_to
-from privsql.sql.reconstruct.columns import (
-    AGGREGATE,
-    ARGUMENT,
-    CODE,
-    EXACT,
-    FILTER,
-    GROUPING,
-    HIDDEN,
-    KEY,
-    PUBLIC,
-    ROW_WEIGHT,
-    SUM,
-    TIMES,
-    TRUTH,
-    UNKNOWN,
-    Family,
-)
+from privsql.sql.reconstruct import columns
 from privsql.sql.scan.conjunctions import MOST_COUNTED, conjunctions
 from privsql.sql.scan.forms import CONJUNCTIONS, STATES
 
@@ -124,7 +108,7 @@ class StateScan:
         for name, known in self._halves.items():
             if known.node is not None and sql(known.node) == text:
                 return name
-        name = PUBLIC(len(self._halves))
+        name = columns.PUBLIC(len(self._halves))
         self._halves[name] = half
         return name
 
@@ -150,22 +134,22 @@ class StateScan:
         weight = {"products": 1, "squares": 2, "fourths": 4}[kind] if self._catalog.weighted else 0
         terms: list[exp.Expr] = []
         if self._catalog.multiplicity:
-            terms.append(column(TIMES))
-        terms += [column(ROW_WEIGHT)] * weight
+            terms.append(column(columns.TIMES))
+        terms += [column(columns.ROW_WEIGHT)] * weight
         terms += [column(name) for name in kept]
         key = " ".join(term.name for term in terms)
         if key not in self._named:
-            name = SUM(len(self._named))
+            name = columns.SUM(len(self._named))
             self._named[key] = name
             self.sums[name] = _sum_of(terms)
         return self._named[key]
 
     def rows(self) -> str:
         """Name the number of published rows."""
-        terms = [column(TIMES)] if self._catalog.multiplicity else []
+        terms = [column(columns.TIMES)] if self._catalog.multiplicity else []
         key = " ".join(term.name for term in terms)
         if key not in self._named:
-            self._named[key] = SUM(len(self._named))
+            self._named[key] = columns.SUM(len(self._named))
             self.sums[self._named[key]] = _sum_of(terms)
         return self._named[key]
 
@@ -177,11 +161,11 @@ class StateScan:
                 continue
             if axis.bits:
                 for n in range(len(axis.atoms)):
-                    found.append(TRUTH(i, n))
+                    found.append(columns.TRUTH(i, n))
                     if axis.null_bits[n]:
-                        found.append(UNKNOWN(i, n))
+                        found.append(columns.UNKNOWN(i, n))
             else:
-                found.append(CODE(i))
+                found.append(columns.CODE(i))
         return found
 
     @property
@@ -207,25 +191,27 @@ class StateScan:
     def write(self) -> exp.Expr:
         """The scan as a tree."""
         keys = [
-            named(key.expression, KEY(i))
+            named(key.expression, columns.KEY(i))
             for i, key in enumerate(self._block.keys)
             if not key.sensitive
         ]
-        hidden = [named(node.copy(), HIDDEN(i)) for i, node in enumerate(self._states.hidden)]
+        hidden = [
+            named(node.copy(), columns.HIDDEN(i)) for i, node in enumerate(self._states.hidden)
+        ]
         inner = exp.Select(expressions=[*keys, *hidden, *self._coded()])
         for name, half in self._halves.items():
             if half.node is not None:
                 inner = choose(inner, named(half.node, name))
         if self._catalog.multiplicity:
-            inner = choose(inner, named(column(MULTIPLICITY, PUBLISHED), TIMES))
+            inner = choose(inner, named(column(MULTIPLICITY, PUBLISHED), columns.TIMES))
         if self._catalog.weighted:
-            inner = choose(inner, named(column(WEIGHT, PUBLISHED), ROW_WEIGHT))
+            inner = choose(inner, named(column(WEIGHT, PUBLISHED), columns.ROW_WEIGHT))
         exacts = []
         for i, (call, _) in enumerate(self.exact):
             extra, outer = self._exact(i, call)
             for node in extra:
                 inner = choose(inner, node)
-            exacts.append(named(outer, EXACT(i)))
+            exacts.append(named(outer, columns.EXACT(i)))
         choose(inner, *self.watched[0])
         if not inner.expressions:
             inner = choose(inner, named(exp.Literal.number(1), "one"))
@@ -252,15 +238,15 @@ class StateScan:
             if axis.count == 1:
                 continue
             if not axis.bits:
-                found.append(named(column(axis.column, PUBLISHED), CODE(i)))
+                found.append(named(column(axis.column, PUBLISHED), columns.CODE(i)))
                 continue
             for n, atom in enumerate(axis.atoms):
                 true = wrapped(atom)
                 if axis.null_bits[n]:
                     true = exp.Is(this=true, expression=exp.Boolean(this=True))
                     null = exp.Is(this=wrapped(atom), expression=exp.Null())
-                    found.append(named(null, UNKNOWN(i, n)))
-                found.append(named(true, TRUTH(i, n)))
+                    found.append(named(null, columns.UNKNOWN(i, n)))
+                found.append(named(true, columns.TRUTH(i, n)))
         return found
 
     def _exact(self, i: int, call: Call) -> tuple[list[exp.Expr], exp.Expr]:
@@ -284,15 +270,15 @@ class StateScan:
             )
             inner = None
         if inner is not None:
-            extra.append(named(inner.copy(), ARGUMENT(i)))
+            extra.append(named(inner.copy(), columns.ARGUMENT(i)))
         if condition is not None:
-            extra.append(named(condition.copy(), FILTER(i)))
+            extra.append(named(condition.copy(), columns.FILTER(i)))
         if call.name in ("count", "count_if"):
-            node = _sum_of([column(TIMES)] if self._catalog.multiplicity else [])
+            node = _sum_of([column(columns.TIMES)] if self._catalog.multiplicity else [])
         else:
-            node = exp.Anonymous(this=call.name, expressions=[column(ARGUMENT(i))])
+            node = exp.Anonymous(this=call.name, expressions=[column(columns.ARGUMENT(i))])
         if condition is not None:
-            node = exp.Filter(this=node, expression=exp.Where(this=column(FILTER(i))))
+            node = exp.Filter(this=node, expression=exp.Where(this=column(columns.FILTER(i))))
         return extra, node
 
 
@@ -306,7 +292,10 @@ def _sum_of(terms: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def exact_scan(
-    catalog: Catalog, block: Block, family: Family = AGGREGATE, grouping: bool = False
+    catalog: Catalog,
+    block: Block,
+    family: columns.Family = columns.AGGREGATE,
+    grouping: bool = False,
 ) -> exp.Select:
     """A block without anything sensitive: the analyst's own SQL, beside the table.
 
@@ -315,7 +304,7 @@ def exact_scan(
     """
     calls = {i: a.call for i, a in enumerate(block.aggregates) if a.kind == "exact"}
     unfold = catalog.multiplicity and not all(_foldable(call) for call in calls.values())
-    keys = [named(key.expression, KEY(i)) for i, key in enumerate(block.keys)]
+    keys = [named(key.expression, columns.KEY(i)) for i, key in enumerate(block.keys)]
     made = exp.Select(expressions=[*keys])
     for i, call in calls.items():
         folded = catalog.multiplicity and not unfold
@@ -326,7 +315,7 @@ def exact_scan(
             flag: exp.Expr = exp.Literal.number(0)
             if several:
                 flag = exp.Grouping(expressions=[key.expression.copy()])
-            choose(made, named(flag, GROUPING(i)))
+            choose(made, named(flag, columns.GROUPING(i)))
     if not calls and not block.keys:
         # Aggregated all the same: HAVING or GROUP BY () leaves one row.
         choose(made, named(exp.Count(this=exp.Star(), big_int=True), "one"))

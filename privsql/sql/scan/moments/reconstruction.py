@@ -234,7 +234,6 @@ class Moments:
             self._base,
             self._halves,
             self._pairs,
-            self._needed,
             self._domain,
             certain=exp.Boolean(this=self._columns.certain and not self._catalog.weighted),
             sure=self._sure,
