@@ -14,7 +14,7 @@ from privsql.sql.nodes import column, number, sql, wrapped
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
 from privsql.sql.reconstruct.inverted import Inverted, Measure
-from privsql.sql.scan.state_scan import StateScan
+from privsql.sql.scan.one_pass import Pass
 
 # Aggregates that are one sum; SUM's count only tells NULL.
 SIMPLE = ("count", "count_if", "sum")
@@ -37,7 +37,7 @@ class Bases:
 
     block: Block
     states: States
-    scan: StateScan
+    scan: Pass
     base: Sequence[Sequence[int]]  # pieces of each base
     halves: Sequence[str]  # public half of each piece
     pairs: Sequence[tuple[int, int]]  # aggregates whose covariances are wanted
@@ -62,7 +62,7 @@ class Sums:
         self,
         block: Block,
         states: States,
-        scan: StateScan,
+        scan: Pass,
         prefix: str,
         pairs: Iterable[tuple[int, int]],
         domain: Callable[[str], str],

@@ -42,7 +42,8 @@ from privsql.sql.nodes import cast, column, named, number, wrapped
 from privsql.sql.outer.calculus import add, multiply
 from privsql.sql.reconstruct.columns import FOURTH, MOST_ROWS, SECOND
 from privsql.sql.scan.moments.factors import Product
-from privsql.sql.scan.moments.weights import MomentScan, Sums, literal, scaled
+from privsql.sql.scan.moments.weights import Sums, literal, scaled
+from privsql.sql.scan.one_pass import Pass
 
 
 @dataclass(frozen=True)
@@ -170,12 +171,12 @@ def _together(values: Sequence[float], inverse: NDArray[np.float64]) -> tuple[fl
 
 def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bound:
     """The bound of piece t, which names the sums that it wants of the scan."""
-    columns, scan = sums.columns, sums.scan
+    columns, scan, shared = sums.columns, sums.scan, sums.scan.shared
     own_half = [half, half] if half else []
     if not product.parts:
         if not weighted or not product.constant:
             return Bound()
-        return Bound(sums=_sampled(scan, own_half, product.constant**2))
+        return Bound(sums=_sampled(shared, own_half, product.constant**2))
     plain = Product(product.constant, (), product.parts)
     low, high = product.constant, product.constant
     floor = [product.constant**i for i in range(5)]
@@ -191,29 +192,29 @@ def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bo
             mass = columns.mass(part.column, inverse**i)
             floor[i] *= (1 - columns.retention(part.column)) * mass
             count[i] *= float((own**i).sum())
-    even = not weighted and (not half or scan.indicator(half))
+    even = not weighted and (not half or shared.indicator(half))
     # The measure under which rows count: m W^2 v^2.
     taken: dict[str, exp.Expr] = {}
     if even:
-        taken["rows"] = column(scan.added([half or None], 1))
+        taken["rows"] = column(shared.added([half or None], 1))
         first, square = sums.first(product), sums.second(product, product)
     else:
         weight, scale = scan.weight(plain), sums.scale(plain)
-        one = scan.added([*own_half, weight], 2)
-        two = scan.added([*own_half, weight, weight], 2)
-        taken["rows"] = column(scan.added(own_half, 2))
+        one = shared.added([*own_half, weight], 2)
+        two = shared.added([*own_half, weight, weight], 2)
+        taken["rows"] = column(shared.added(own_half, 2))
         taken["first"] = scaled(scale, column(one))
         taken["square"] = scaled(scale**2, column(two))
-        taken["fourths"] = column(scan.added([*own_half, *own_half], 4))
+        taken["fourths"] = column(shared.added([*own_half, *own_half], 4))
         taken["most"] = column(scan.largest(half))
         first, square = column(f"first_{t}"), column(f"square_{t}")
     return Bound((low, high), taken, first, square, floor, count, support if even else ())
 
 
-def _sampled(scan: MomentScan, half: Sequence[str], scale: float) -> dict[str, exp.Expr]:
+def _sampled(shared: Pass, half: Sequence[str], scale: float) -> dict[str, exp.Expr]:
     """``W^2 - W`` and its square ``W^4 - 2 W^3 + W^2``, times powers of v."""
-    two, one = (column(scan.added(half, w)) for w in (2, 1))
-    four, three, square = (column(scan.added([*half, *half], w)) for w in (4, 3, 2))
+    two, one = (column(shared.added(half, w)) for w in (2, 1))
+    four, three, square = (column(shared.added([*half, *half], w)) for w in (4, 3, 2))
     less = exp.Sub(this=four, expression=scaled(2.0, three))
     return {
         "second": scaled(scale, exp.Paren(this=exp.Sub(this=two, expression=one))),

@@ -168,7 +168,7 @@ class Moments:
             parts[part.column] = part if mine is None else mine * part
         halves: list[str] = []
         for half in sorted((*one.halves, *two.halves)):
-            if not (half in halves and self._scan.indicator(half)):
+            if not (half in halves and self._shared.indicator(half)):
                 halves.append(half)
         ordered = [parts[name] for name in self._columns.names if name in parts]
         return folded(one.constant * two.constant, tuple(halves), ordered)
@@ -178,9 +178,10 @@ class Moments:
     def prepare(self) -> None:
         """Make the functions of rows that are to be added up."""
         self._states = self._columns.shape()
-        self._scan = MomentScan(self._catalog, self._block, self._columns, self._states)
-        self._rows = self._scan.rows()
-        self._halves = [self._scan.half(piece) for piece in self._pieces]
+        self._scan = MomentScan(self._catalog, self._block, self._columns)
+        self._shared = self._scan.shared
+        self._rows = self._shared.rows()
+        self._halves = [self._shared.half(piece) for piece in self._pieces]
         self._products = [self._piece(t, half) for t, half in enumerate(self._halves)]
         self._squares = {
             (t, u): self._times(self._products[t], self._products[u])
@@ -208,7 +209,7 @@ class Moments:
     def scan(self, form: str) -> MomentScan:
         """The scan in one form; its sums are named by ``steps``."""
         self._counted = form == COUNTS
-        self._scan.form = form
+        self._shared.form = form
         return self._scan
 
     @property
@@ -230,7 +231,7 @@ class Moments:
         known = Bases(
             self._block,
             self._states,
-            self._scan,
+            self._shared,
             self._base,
             self._halves,
             self._pairs,
@@ -304,13 +305,13 @@ class Moments:
             if len(product.parts) == 1
             and product.parts[0].indicator
             and product.constant == 1.0
-            and all(self._scan.indicator(half) for half in product.halves)
+            and all(self._shared.indicator(half) for half in product.halves)
             and not self._catalog.weighted
         }
 
     def _bases(self, prefix: str) -> exp.Select:
         keys = [KEY(i) for i in range(len(self._block.keys))]
-        kept = [*keys, ROWS, *(EXACT(i) for i in range(len(self._scan.exact)))]
+        kept = [*keys, ROWS, *(EXACT(i) for i in range(len(self._shared.exact)))]
         sums: list[exp.Alias] = []
         seen: list[exp.Alias] = []
         scored = self._scored
@@ -330,7 +331,7 @@ class Moments:
             mass = self._columns.mass(part.column, part.values)
             seen.append(named(literal(mass), MASS(t)))
             if self._halves[t]:
-                counted = column(self._scan.added([self._halves[t]], 1))
+                counted = column(self._shared.added([self._halves[t]], 1))
                 seen.append(named(_double(counted), CONDITION_ROWS(t)))
         bounds = [
             bound(self._sums, product, self._halves[t], self._catalog.weighted, t)
@@ -340,7 +341,7 @@ class Moments:
         first = exp.Select(expressions=[*map(column, keys)])
         choose(first, named(cast(or_zero(column(self._rows)), "BIGINT"), ROWS))
         choose(first, *map(column, kept[len(keys) + 1 :]))
-        for name in self._scan.sums:
+        for name in self._shared.sums:
             zeroed = exp.Coalesce(this=column(name), expressions=[literal(0.0)])
             choose(first, named(zeroed, name))
         first.from_(table(f"{prefix}_scan"), copy=False)
