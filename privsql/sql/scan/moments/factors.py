@@ -125,8 +125,9 @@ class Columns:
             made.from_(table(self._domain(name), PUBLISHED), copy=False)
             joined(query, derived(made, f"domain{len(texts)}"))
         found = self._run(query) if texts else pa.table({})
-        for text, lists in zip(texts, found.columns, strict=True):
-            self._found[text] = array = lists.combine_chunks().values
+        for text, chunks in zip(texts, found.columns, strict=True):
+            lists: Any = chunks.combine_chunks()
+            self._found[text] = array = lists.values
             filled = array.fill_null(False if text in self._conditions else 0.0)
             self._values[text] = np.asarray(filled.to_numpy(zero_copy_only=False))
         self._cells = {name: self._cells_of(name) for name in self.names}

@@ -29,32 +29,24 @@ from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import DataError
 from privsql.sql.bind.block import Block, pieces_of_block
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.expressions import ENOUGH_ROWS, call, or_zero
+from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, or_zero
 from privsql.sql.nodes import (
     bare,
     cast,
     choose,
     column,
     columns_of,
+    define,
     derived,
     named,
     number,
+    select,
     table,
     wrapped,
 )
 from privsql.sql.outer.calculus import add
 from privsql.sql.plan.states import MOST_STATES, States
-from privsql.sql.reconstruct.columns import (
-    BASE,
-    BASE_COVARIANCE,
-    CONDITION_ROWS,
-    EXACT,
-    KEY,
-    MASS,
-    MOST_ROWS,
-    OBSERVED_BASE,
-    ROWS,
-)
+from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.estimates import Estimates
 from privsql.sql.reconstruct.sums import Bases, base_pairs, counted_piece
 from privsql.sql.reconstruct.writer import Step
@@ -94,12 +86,11 @@ class Moments:
 
     def _owner(self, node: exp.Expr) -> str | None:
         """The one sensitive column of an expression that has no other columns."""
-        found = set()
-        for each in columns_of(node):
-            if each.table != PUBLISHED or each.name not in self._catalog.sensitive:
-                return None
-            found.add(each.name)
-        return found.pop() if len(found) == 1 and not node.find(exp.Query) else None
+        owners = {(each.table, each.name) for each in columns_of(node)}
+        if len(owners) != 1 or node.find(exp.Query):
+            return None
+        ((table_of, name),) = owners
+        return name if table_of == PUBLISHED and name in self._catalog.sensitive else None
 
     def _looked(self) -> bool:
         block = self._block
@@ -258,19 +249,16 @@ class Moments:
             if i in weighed or i not in scored:
                 for t, rows in pieces.items():
                     least = exp.LT(this=wrapped(rows), expression=number(ENOUGH_ROWS))
+                    enough = [number(float(ENOUGH_ROWS))]
+                    above = exp.Coalesce(this=column(columns.MOST_ROWS(t)), expressions=enough)
                     # A little less, for rounding.
-                    most = exp.GTE(
-                        this=exp.Coalesce(
-                            this=column(MOST_ROWS(t)), expressions=[number(float(ENOUGH_ROWS))]
-                        ),
-                        expression=number(ENOUGH_ROWS * (1 - 1e-9)),
-                    )
+                    most = exp.GTE(this=above, expression=number(ENOUGH_ROWS * (1 - 1e-9)))
                     doubts[t] = exp.Paren(this=exp.And(this=least, expression=most))
-        if not doubts:
+        either = any_of(doubts.values())
+        if either is None:
             return None
-        either = reduce(lambda a, b: exp.Or(this=a, expression=b), doubts.values())
-        made = exp.Select(expressions=[named(call("bool_or", either), "doubtful")])
-        return made.from_(derived(self._bounded, "bases"), copy=False)
+        doubtful = named(call("bool_or", either), "doubtful")
+        return select(derived(self._bounded, "bases"), doubtful)
 
     @property
     def _sure(self) -> frozenset[int]:
@@ -310,58 +298,52 @@ class Moments:
         }
 
     def _bases(self, prefix: str) -> exp.Select:
-        keys = [KEY(i) for i in range(len(self._block.keys))]
-        kept = [*keys, ROWS, *(EXACT(i) for i in range(len(self._shared.exact)))]
-        sums: list[exp.Alias] = []
-        seen: list[exp.Alias] = []
+        sums: dict[str, exp.Expr] = {}
+        seen: dict[str, exp.Expr] = {}
         scored = self._scored
         for k, pieces in enumerate(self._base):
-            wanted = self._observed or self._counted or set(pieces) <= set(scored)
-            made, shown = number(0), number(0)
-            for t in pieces:
-                made = add(made, self._sums.first(self._products[t]))
-                if wanted:
-                    shown = add(shown, self._sums.seen(self._products[t]))
-            sums.append(named(_double(made), BASE(k)))
-            seen.append(named(_double(shown if wanted else exp.Null()), OBSERVED_BASE(k)))
+            products = [self._products[t] for t in pieces]
+            sums[columns.BASE(k)] = reduce(add, map(self._sums.first, products), number(0))
+            shown: exp.Expr = exp.Null()
+            if self._observed or self._counted or set(pieces) <= set(scored):
+                shown = reduce(add, map(self._sums.seen, products), number(0))
+            seen[columns.OBSERVED_BASE(k)] = _double(shown)
         for k, other in self._needed:
-            sums.append(named(_double(self._covariance(k, other)), BASE_COVARIANCE(k, other)))
+            sums[columns.BASE_COVARIANCE(k, other)] = self._covariance(k, other)
         for t in scored:
             (part,) = self._products[t].parts
-            mass = self._columns.mass(part.column, part.values)
-            seen.append(named(literal(mass), MASS(t)))
+            seen[columns.MASS(t)] = literal(self._columns.mass(part.column, part.values))
             if self._halves[t]:
                 counted = column(self._shared.added([self._halves[t]], 1))
-                seen.append(named(_double(counted), CONDITION_ROWS(t)))
+                seen[columns.CONDITION_ROWS(t)] = _double(counted)
         bounds = [
             bound(self._sums, product, self._halves[t], self._catalog.weighted, t)
             for t, product in enumerate(self._products)
         ]
         # All sums of the scan are named by now.
-        first = exp.Select(expressions=[*map(column, keys)])
-        choose(first, named(cast(or_zero(column(self._rows)), "BIGINT"), ROWS))
-        choose(first, *map(column, kept[len(keys) + 1 :]))
+        keys = [columns.KEY(i) for i in range(len(self._block.keys))]
+        exact = [columns.EXACT(i) for i in range(len(self._shared.exact))]
+        first = select(table(f"{prefix}_scan"), *map(column, keys))
+        define(first, columns.ROWS, cast(or_zero(column(self._rows)), "BIGINT"))
+        choose(first, *map(column, exact))
         for name in self._shared.sums:
             zeroed = exp.Coalesce(this=column(name), expressions=[literal(0.0)])
-            choose(first, named(zeroed, name))
-        first.from_(table(f"{prefix}_scan"), copy=False)
-        second = exp.Select(expressions=[*map(column, kept), *seen])
-        choose(second, *(named(node, name) for name, node in self._sums.totals.values()))
+            define(first, name, zeroed)
+        kept = [*keys, columns.ROWS, *exact]
+        second = select(derived(first, "sums"), *map(column, kept))
+        for name, node in (*seen.items(), *self._sums.totals.values()):
+            define(second, name, node)
+        third = select(derived(second, "sums"), *map(column, (*kept, *seen)))
+        for name, node in sums.items():
+            define(third, name, _double(node))
+        last = select(derived(third, "centred"), *map(column, (*kept, *seen, *sums)))
+        self._bounded = select(derived(third, "centred"))
         for t, one in enumerate(bounds):
             choose(second, *one.taken(t))
-        second.from_(derived(first, "sums"), copy=False)
-        shown_names = [node.alias for node in seen]
-        third = exp.Select(expressions=[*map(column, (*kept, *shown_names)), *sums])
-        for t, one in enumerate(bounds):
             choose(third, *one.centred(t))
-        third.from_(derived(second, "sums"), copy=False)
-        names = [*shown_names, *(node.alias for node in sums)]
-        last = exp.Select(expressions=[*map(column, (*kept, *names))])
-        self._bounded = exp.Select().from_(derived(third, "centred"), copy=False)
-        for t, one in enumerate(bounds):
             choose(last, *one.weights(t))
             choose(self._bounded, *one.weights(t), one.most(t))
-        return last.from_(derived(third, "centred"), copy=False)
+        return last
 
     def _covariance(self, k: int, other: int) -> exp.Expr:
         total: exp.Expr = number(0)
@@ -388,11 +370,7 @@ class Moments:
 def _plain(node: exp.Expr) -> exp.Expr:
     """A condition without ``IS TRUE`` around it, which is what a truth means anyway."""
     node = bare(node)
-    while (
-        isinstance(node, exp.Is)
-        and isinstance(node.expression, exp.Boolean)
-        and node.expression.this
-    ):
+    while isinstance(node, exp.Is) and node.expression == exp.true():
         node = bare(node.this)
     return node
 
