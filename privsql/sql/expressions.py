@@ -7,7 +7,7 @@ from functools import reduce
 
 from sqlglot import exp
 
-from privsql.sql.nodes import column, columns_of, number, wrapped
+from privsql.sql.nodes import cast, column, columns_of, number, wrapped
 from privsql.sql.reconstruct.columns import CRITICAL
 
 # Below this many effective rows an interval is not called by its level (udfs.intervals).
@@ -76,6 +76,11 @@ def wald(
 def case(condition: exp.Expr, value: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
     """``CASE WHEN condition THEN value ELSE other END``."""
     return exp.Case(ifs=[exp.If(this=condition, true=value)], default=other)
+
+
+def null(kind: str) -> exp.Expr:
+    """NULL of a type."""
+    return cast(exp.Null(), kind)
 
 
 def is_null(node: exp.Expr) -> exp.Expr:

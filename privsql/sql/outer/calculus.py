@@ -11,7 +11,7 @@ made so has no error bar.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from sqlglot import exp
 
@@ -58,6 +58,11 @@ def derivative(node: exp.Expr, slope: Slope) -> exp.Expr:
     if rule is None:
         raise NotSmooth
     return rule(node, slope)
+
+
+def slopes_of(node: exp.Expr, names: Iterable[str]) -> dict[str, exp.Expr]:
+    """Derivatives by those columns that occur in an expression."""
+    return {name: derivative(node, by(name)) for name in names if depends(node, name)}
 
 
 def is_zero(node: exp.Expr) -> bool:

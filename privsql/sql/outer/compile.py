@@ -273,7 +273,9 @@ class Compiler:
             if isinstance(definition, exp.Column) and self._is_mode(part, definition):
                 why = "the most frequent value is a choice, not a sum"
             ratio = bool(divisors(inner, uncertain)) or self._showing.divides_by_query(inner)
-            outs.append(self._outer.made(name, bool(used) or deep, definition, number, why, ratio))
+            estimate = bool(used) or deep
+            out = Out(name, estimate, definition, number, why=why, ratio=ratio)
+            outs.append(self._outer.made(out))
         for node in nodes_in(tree, "expressions", "where", "qualify", "order"):
             guard(node, lambda quotient: self._doubt(divisor(quotient), part, filtered))
         self._note_picking(tree, select, outs, uncertain)

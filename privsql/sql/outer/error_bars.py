@@ -31,6 +31,7 @@ from privsql.sql.expressions import (
     field,
     given,
     least,
+    null,
     or_false,
     positive,
     wald,
@@ -40,12 +41,11 @@ from privsql.sql.nodes import bare, cast, column, columns_of, every, number, wra
 from privsql.sql.outer.calculus import (
     NotSmooth,
     add,
-    by,
     depends,
-    derivative,
     is_zero,
     multiply,
     size_of,
+    slopes_of,
 )
 from privsql.sql.outer.ratios import clear, divisor, divisors, doubtful
 from privsql.sql.reconstruct.columns import (
@@ -107,9 +107,7 @@ NO_ERROR = "a median, a quantile or a mode has no standard error to work with"
 
 def none(why: str = NOT_AT_HAND) -> Bars:
     """No error is available."""
-    nothing = cast(exp.Null(), "DOUBLE")
-    unknown = cast(exp.Null(), "BOOLEAN")
-    return Bars(nothing, nothing.copy(), nothing.copy(), unknown, why)
+    return Bars(null("DOUBLE"), null("DOUBLE"), null("DOUBLE"), null("BOOLEAN"), why)
 
 
 def exact(node: exp.Expr) -> Bars:
@@ -168,11 +166,7 @@ def doubt_of(below: exp.Expr, estimates: list[str], known: Known) -> exp.Expr | 
         return None
     if isinstance(below, exp.Column):
         return _doubt_of_column(below.name, known)
-    try:
-        slopes = {name: derivative(below, by(name)) for name in used}
-    except NotSmooth:
-        slopes = {}
-    terms = _Terms.of(slopes, slopes, known.covariance) if slopes else None
+    terms = _terms_of(below, used, known.covariance)
     if terms is None or not all(known.linear(name) for name in used):
         # Rounded to a whole number, or no smooth function: as doubtful as what it is made of.
         return any_of(_doubt_of_column(name, known) for name in used if known.risky(name))
@@ -222,7 +216,7 @@ def _bars(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     if isinstance(node, exp.Column):
         return known.own(node.name)
     try:
-        slopes = {name: derivative(node, by(name)) for name in used}
+        slopes = slopes_of(node, used)
     except NotSmooth:
         return none(NOT_SMOOTH)
     if len(used) == 1:
@@ -274,7 +268,7 @@ VALUE, VARIANCE, SIZE, FIELLER = "let_x", "let_v", "let_m", "let_f"
 
 def _away(below: exp.Expr, used: list[str], known: Known) -> exp.Expr | None:
     """Whether a denominator is clearly away from zero, as reliable ratios ask (udfs.intervals)."""
-    slopes = {name: derivative(below, by(name)) for name in used if depends(below, name)}
+    slopes = slopes_of(below, used)
     terms = _Terms.of(slopes, slopes, known.covariance)
     if terms is None:
         return None
@@ -334,12 +328,17 @@ def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
 
 def variance_of(node: exp.Expr, estimates: list[str], covariance: Covariance) -> exp.Expr | None:
     """Variance of an expression by the delta method, or None where there is none."""
+    terms = _terms_of(node, estimates, covariance)
+    return None if terms is None else terms.total
+
+
+def _terms_of(node: exp.Expr, estimates: list[str], covariance: Covariance) -> _Terms | None:
+    """The terms of an expression's variance, or None where it has none."""
     try:
-        slopes = {name: derivative(node, by(name)) for name in estimates if depends(node, name)}
+        slopes = slopes_of(node, estimates)
     except NotSmooth:
         return None
-    terms = _Terms.of(slopes, slopes, covariance)
-    return None if terms is None else terms.total
+    return _Terms.of(slopes, slopes, covariance)
 
 
 def cancels(total: exp.Expr, size: exp.Expr) -> exp.Expr:
@@ -417,7 +416,7 @@ def _ratio(node: exp.Expr, used: list[str], covariance: Covariance) -> list[exp.
     top, bottom = node.this, node.expression
     slopes = []
     for part in (top, bottom):
-        found = {name: derivative(part, by(name)) for name in used if depends(part, name)}
+        found = slopes_of(part, used)
         if any(depends(slope, name) for slope in found.values() for name in used):
             return None
         slopes.append(found)

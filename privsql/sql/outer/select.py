@@ -315,7 +315,7 @@ class Outer:
                 return Out(name, True, why=str(problem), ratio=ratio)
         if not _paired(plain, part):
             return Out(name, True, why=NOT_AT_HAND, ratio=ratio)
-        return self.made(name, True, definition, block, "")
+        return self.made(Out(name, True, definition, block))
 
     def _divides(self, node: exp.Expr, columns: _Columns) -> bool:
         """Whether an expression over answers divides by an estimate."""
@@ -333,21 +333,13 @@ class Outer:
         self._constants[prefix + name] = node.copy()
         return name
 
-    def made(
-        self,
-        name: str,
-        estimate: bool,
-        definition: exp.Expr | None,
-        block: int,
-        why: str,
-        ratio: bool = False,
-    ) -> Out:
+    def made(self, out: Out) -> Out:
         """A column with what its definition says about when it may come to nothing."""
-        part = self._showing.parts[block]
-        if definition is None:
-            return Out(name, estimate, None, block, why=why, ratio=ratio)
-        ratio, spread = ratio or part.divides(definition), part.is_spread(definition)
-        return Out(name, estimate, definition, block, why=why, ratio=ratio, spread=spread)
+        if out.definition is None:
+            return out
+        part = self._showing.parts[out.block]
+        ratio = out.ratio or part.divides(out.definition)
+        return replace(out, ratio=ratio, spread=part.is_spread(out.definition))
 
     def _outside(self, block: int) -> Translate:
         """Columns of a block, and constants of the row, as an outer SELECT names them."""

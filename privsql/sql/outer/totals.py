@@ -40,12 +40,11 @@ from privsql.sql.nodes import bare, cast, column, columns_of, number, sql
 from privsql.sql.outer.calculus import (
     NotSmooth,
     add,
-    by,
     depends,
-    derivative,
     is_zero,
     multiply,
     size_of,
+    slopes_of,
 )
 from privsql.sql.outer.frames import Frame, between, read_frame
 from privsql.sql.reconstruct.columns import AGGREGATE, COVARIANCE, EFFECTIVE, KEY, WITH_TOTAL
@@ -207,16 +206,13 @@ def read_total(
     if any(depends(node, each) for node in parts for each in names):
         raise NoTotal("which rows a window takes depends on estimates")
     try:
-        slopes = {
-            j: derivative(inner, by(AGGREGATE(j)))
-            for j in uncertain
-            if depends(inner, AGGREGATE(j))
-        }
+        found = slopes_of(inner, names)
     except NotSmooth:
         raise NoTotal("a window over an expression that is not smooth") from None
-    if any(depends(slope, each) for slope in slopes.values() for each in names):
+    if any(depends(slope, each) for slope in found.values() for each in names):
         raise NoTotal("a window over a product or quotient of estimates")
-    slopes = {j: slope for j, slope in slopes.items() if not is_zero(slope)}
+    by_name = dict(zip(names, uncertain, strict=True))
+    slopes = {by_name[name]: slope for name, slope in found.items() if not is_zero(slope)}
     if any(block.aggregates[j].kind != "linear" for j in slopes):
         raise NoTotal("a window over a median, a quantile or a mode")
     sensitive = {KEY(i) for i, key in enumerate(block.keys) if key.sensitive}

@@ -28,6 +28,7 @@ from privsql.sql.expressions import (
     given,
     least,
     nonzero,
+    null,
     positive,
     quotient,
     same,
@@ -415,5 +416,5 @@ def _more(query: exp.Select, name: str) -> exp.Select:
 
 def _no_bars(i: int) -> list[exp.Expr]:
     numbers = (columns.STDERR, columns.LOW, columns.HIGH, EFFECTIVE, columns.OBSERVED)
-    made = [named(cast(exp.Null(), "DOUBLE"), family(i)) for family in numbers]
-    return [*made, named(cast(exp.Null(), "BOOLEAN"), columns.RELIABLE(i))]
+    made = [named(null("DOUBLE"), family(i)) for family in numbers]
+    return [*made, named(null("BOOLEAN"), columns.RELIABLE(i))]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.sql.bind.block import Quantile
-from privsql.sql.expressions import call, field
+from privsql.sql.expressions import call, field, null
 from privsql.sql.nodes import Unsupported, cast, column, named, number, sql, wrapped
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct import columns
@@ -30,13 +30,8 @@ def located(i: int, aggregate: Quantile, states: States) -> exp.Expr:
     """The positions of quantile i (udfs.quantile)."""
     kind = "disc" if scale_of(aggregate, states) is Scale.ORDER else "cont"
     fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
-    return call(
-        "privsql_quantile",
-        column(columns.TALLY(i)),
-        fraction,
-        exp.Literal.string(kind),
-        column(columns.CRITICAL),
-    )
+    tally, z = column(columns.TALLY(i)), column(columns.CRITICAL)
+    return call("privsql_quantile", tally, fraction, exp.Literal.string(kind), z)
 
 
 def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
@@ -58,21 +53,16 @@ def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
         middle = call("make_timestamp", exp.Add(this=micros[0].copy(), expression=steps))
     elif scale is Scale.NUMBER:
         rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=fraction.copy()))
-        middle = exp.Add(
-            this=exp.Mul(this=lower, expression=rest),
-            expression=exp.Mul(this=upper, expression=fraction),
-        )
-    nothing = cast(exp.Null(), "DOUBLE")
-    return [
-        named(middle, columns.AGGREGATE(i)),
-        named(value("low"), columns.LOW(i)),
-        named(value("high"), columns.HIGH(i)),
-        named(field(column(columns.POSITION(i)), "reliable"), columns.RELIABLE(i)),
-        *(
-            named(nothing.copy(), family(i))
-            for family in (columns.STDERR, columns.EFFECTIVE, columns.OBSERVED)
-        ),
-    ]
+        below = exp.Mul(this=lower, expression=rest)
+        middle = exp.Add(this=below, expression=exp.Mul(this=upper, expression=fraction))
+    made = {
+        columns.AGGREGATE: middle,
+        columns.LOW: value("low"),
+        columns.HIGH: value("high"),
+        columns.RELIABLE: field(column(columns.POSITION(i)), "reliable"),
+    }
+    made |= dict.fromkeys((columns.STDERR, columns.EFFECTIVE, columns.OBSERVED), null("DOUBLE"))
+    return [named(node, family(i)) for family, node in made.items()]
 
 
 def scale_of(aggregate: Quantile, states: States) -> Scale:

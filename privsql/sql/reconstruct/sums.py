@@ -225,11 +225,7 @@ class Sums:
     def score_intervals(self) -> frozenset[int]:
         """Aggregates with the score interval, in the cells of all keys together."""
         scored = self.scored(max(self.block.sets, key=len, default=()))
-        return frozenset(
-            i
-            for i, aggregate in enumerate(self.block.aggregates)
-            if counted_piece(aggregate, self.base, scored) is not None
-        )
+        return with_score(self.block, self.base, scored)
 
     @property
     def massed(self) -> set[int]:
@@ -327,6 +323,14 @@ def counted_piece(
         return None
     pieces = base[aggregate.bases[0]]
     return pieces[0] if len(pieces) == 1 and pieces[0] in scored else None
+
+
+def with_score(
+    block: Block, base: Sequence[Sequence[int]], scored: Collection[int]
+) -> frozenset[int]:
+    """Aggregates with the score interval."""
+    everything = enumerate(block.aggregates)
+    return frozenset(i for i, a in everything if counted_piece(a, base, scored) is not None)
 
 
 def varying(aggregate: Aggregate) -> tuple[int, ...]:

@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.sql.expressions import call, case, nonzero, or_zero, positive, quotient
-from privsql.sql.nodes import cast, column, named, number, wrapped
+from privsql.sql.expressions import call, case, nonzero, null, or_zero, positive, quotient
+from privsql.sql.nodes import column, named, number, wrapped
 from privsql.sql.outer.calculus import add, multiply
 from privsql.sql.reconstruct.columns import FOURTH, MOST_ROWS, SECOND
 from privsql.sql.scan.moments.factors import Product
@@ -101,7 +101,7 @@ class Bound:
         if not self.ends:
             return literal(0.0)  # exactly known, so that there are no more of them than least
         if len(self.support) < 3:
-            return cast(exp.Null(), "DOUBLE")
+            return null("DOUBLE")
         second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
         square = multiply(second, second)
         least = [

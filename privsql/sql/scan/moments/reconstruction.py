@@ -48,7 +48,7 @@ from privsql.sql.outer.calculus import add
 from privsql.sql.plan.states import MOST_STATES, States
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.estimates import Estimates
-from privsql.sql.reconstruct.sums import Bases, base_pairs, counted_piece
+from privsql.sql.reconstruct.sums import Bases, base_pairs, with_score
 from privsql.sql.reconstruct.writer import Step
 from privsql.sql.scan.forms import COUNTS, WEIGHTS
 from privsql.sql.scan.moments.effective_rows import bound
@@ -278,11 +278,7 @@ class Moments:
     @property
     def score_intervals(self) -> frozenset[int]:
         """Aggregates with the score interval."""
-        return frozenset(
-            i
-            for i, aggregate in enumerate(self._block.aggregates)
-            if counted_piece(aggregate, self._base, self._scored) is not None
-        )
+        return with_score(self._block, self._base, self._scored)
 
     @property
     def _scored(self) -> dict[int, float]:
