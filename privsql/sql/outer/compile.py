@@ -113,12 +113,10 @@ class Compiler:
 
     def _is_count(self, out: Out) -> bool:
         """Whether a column is a count itself, which cannot be below zero."""
-        node = out.definition
-        at = AGGREGATE.number(node.name) if isinstance(node, exp.Column) else None
-        if at is None:
+        if out.definition is None:
             return False
-        call = self._showing.parts[out.block].leaf.block.aggregates[at].call
-        return call.name in ("count", "count_if")
+        own = _aggregate(self._showing.parts[out.block], out.definition)
+        return own is not None and own.call.name in ("count", "count_if")
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
@@ -270,7 +268,8 @@ class Compiler:
                     definition = self._outer.with_totals(inner, part, filtered, lambda node: node)
                 except NoTotal as problem:
                     why = str(problem)
-            if isinstance(definition, exp.Column) and self._is_mode(part, definition):
+            own = _aggregate(part, definition)
+            if own is not None and own.kind == "mode":
                 why = "the most frequent value is a choice, not a sum"
             ratio = bool(divisors(inner, uncertain)) or self._showing.divides_by_query(inner)
             estimate = bool(used) or deep
@@ -342,11 +341,6 @@ class Compiler:
         found = part.doubt(definition, made)
         return None if found is None else realised(found, made)
 
-    @staticmethod
-    def _is_mode(part: Part, node: exp.Column) -> bool:
-        at = AGGREGATE.number(node.name)
-        return at is not None and part.leaf.block.aggregates[at].kind == "mode"
-
     def _note_sampled(self, part: Part) -> None:
         if self._showing.catalog.weighted and not part.leaf.block.aggregates:
             self._showing.notice("sampled", "the rows are a sample: rare values may be missing")
@@ -415,6 +409,12 @@ def _class_totals(part: Part) -> list[str]:
     sums = [j for j in linear if block.aggregates[j].call.name in ("count", "sum")]
     part.classes |= set(product(linear, sums))
     return [WITH_TOTAL(i, j) for i, j in product(linear, sums)]
+
+
+def _aggregate(part: Part, definition: exp.Expr | None) -> Aggregate | None:
+    """The aggregate that a column of a query is, and nothing else."""
+    at = AGGREGATE.number(definition.name) if isinstance(definition, exp.Column) else None
+    return None if at is None else part.leaf.block.aggregates[at]
 
 
 def _aggregates_in(node: exp.Expr, uncertain: list[str]) -> list[int]:

@@ -16,7 +16,6 @@ from privsql.sql.nodes import (
     columns_of,
     define,
     is_aggregate,
-    named,
     outermost,
     place_of,
     sql,
@@ -106,11 +105,11 @@ class Outer:
             return self._aggregated(tree, outs, columns)
         kept = [name for name in dict.fromkeys(hidden) if name not in repeated]
         for name, node in self._constants.items():
-            tree.append("expressions", named(node, name))
+            define(tree, name, node)
         for alias, made in items:
             for name in made.hidden if made is not None else ():
                 if name in kept:
-                    tree.append("expressions", named(column(name, alias or None), name))
+                    define(tree, name, column(name, alias or None))
         hidden = [*self._constants, *kept]
         self._constants = {}
         for number, each in enumerate(self._showing.parts):
@@ -144,9 +143,7 @@ class Outer:
         if len({(alias, out.block) for alias, out in hits}) != 1:
             return None
         alias, out = hits[0]
-        if len(hits) == 1 and out.definition is None and out.bars:
-            if not isinstance(bare(below), exp.Column):
-                return None
+        if out.definition is None and out.bars and isinstance(bare(below), exp.Column):
             return error_bars.doubt_by(held_bars(out, alias))
         if any(each.definition is None for _, each in hits):
             return None
@@ -197,7 +194,7 @@ class Outer:
                 continue
             names = tuple(f"privsql_sum{len(self._showing.parts)}_{i}_{f}" for f in FIELDS)
             for name, part in zip(names, FIELDS, strict=True):
-                tree.append("expressions", named(bars.field(part), name))
+                define(tree, name, bars.field(part))
             outs[i] = replace(out, bars=names)
             hidden += names
         return Compiled(tree, outs, hidden)

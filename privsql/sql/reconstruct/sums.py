@@ -10,6 +10,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from privsql.sql.bind.block import Aggregate, Block, Linear, Mode, Quantile, pieces_of_block
+from privsql.sql.expressions import product_of
 from privsql.sql.nodes import column, number, sql, wrapped
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
@@ -232,19 +233,17 @@ class Sums:
         """Axes whose masses are wanted."""
         found: set[int] = set()
         for chosen in self.block.sets:
-            found |= set(self.scored(chosen).values())
-            pairs = [(t, u, chosen) for t, u in self.piece_pairs]
-            pairs += [(t, u, chosen) for t, u in self.cross_pairs]
-            found |= {i for each in pairs if (i := self.whole(*each)) is not None}
+            whole = [self.whole(t, u, chosen) for t, u in (*self.piece_pairs, *self.cross_pairs)]
+            found |= {*self.scored(chosen).values(), *(i for i in whole if i is not None)}
         return found
 
     def _ask_lowest(self) -> Inverted:
         measures: list[Measure] = []
         for t, half in enumerate(self.halves):
             value = self.pieces[t].value
-            if value is None or self.scan.indicator(half) or least_of(half) in self.lowest:
-                continue
             name = least_of(half)
+            if value is None or self.scan.indicator(half) or name in self.lowest:
+                continue
             least = exp.Least(this=exp.Min(this=column(half)), expressions=[number(0.0)])
             self.scan.sums[name] = least
             self.lowest.add(name)
@@ -263,18 +262,12 @@ class Sums:
         They tell the effective rows of a piece whose error is that of the sample alone.
         """
         w = column(ROW_WEIGHT)
-        each: exp.Expr = exp.Mul(
-            this=w, expression=exp.Paren(this=exp.Sub(this=w, expression=number(1.0)))
-        )
-        if half:
-            v = column(half)
-            each = exp.Mul(this=each, expression=exp.Mul(this=v, expression=v))
-        # The number of rows is a sum where stored rows stand for several.
-        times = column(TIMES) if isinstance(self.scan.sums[self.row_count], exp.Sum) else None
-        for name, power in zip(sampled_of(half), (1, 2), strict=True):
-            node = each if power == 1 else exp.Mul(this=wrapped(each), expression=wrapped(each))
-            if times is not None:
-                node = exp.Mul(this=times, expression=wrapped(node))
+        less = exp.Paren(this=exp.Sub(this=w, expression=number(1.0)))
+        each = product_of([w, less, *([column(half)] * 2 if half else [])])
+        square = exp.Mul(this=wrapped(each), expression=wrapped(each))
+        for name, node in zip(sampled_of(half), (each, square), strict=True):
+            if self.scan.catalog.multiplicity:
+                node = exp.Mul(this=column(TIMES), expression=wrapped(node))
             self.scan.sums[name] = exp.Sum(this=node)
 
     def column_of(self, kind: str, one: str, two: str = "") -> exp.Column:

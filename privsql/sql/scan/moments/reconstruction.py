@@ -17,6 +17,7 @@ and the step that makes their bases.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable
 from functools import reduce
 
@@ -177,8 +178,7 @@ class Moments:
         self._squares = {
             (t, u): self._times(self._products[t], self._products[u])
             for k, other in self._needed
-            for t in self._base[k]
-            for u in self._base[other]
+            for t, u in itertools.product(self._base[k], self._base[other])
         }
 
     @property
@@ -343,12 +343,10 @@ class Moments:
 
     def _covariance(self, k: int, other: int) -> exp.Expr:
         total: exp.Expr = number(0)
-        for t in self._base[k]:
-            for u in self._base[other]:
-                second = self._sums.second(self._products[t], self._products[u])
-                expected = self._sums.expected(t, u)
-                if self._catalog.weighted and self._is_everyone(t, u):
-                    continue
+        for t, u in itertools.product(self._base[k], self._base[other]):
+            second = self._sums.second(self._products[t], self._products[u])
+            expected = self._sums.expected(t, u)
+            if not (self._catalog.weighted and self._is_everyone(t, u)):
                 part = exp.Sub(this=wrapped(second), expression=wrapped(expected))
                 total = add(total, part)
         return total
