@@ -12,6 +12,7 @@ made so has no error bar.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 from sqlglot import exp
 
@@ -79,6 +80,11 @@ def add(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     if is_zero(one):
         return two
     return one if is_zero(two) else exp.Add(this=wrapped(one), expression=wrapped(two))
+
+
+def added(parts: Iterable[exp.Expr]) -> exp.Expr:
+    """A sum of a few parts, from the first to the last."""
+    return reduce(add, parts, number(0))
 
 
 def sum_of(parts: Sequence[exp.Expr]) -> exp.Expr:

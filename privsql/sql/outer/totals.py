@@ -39,7 +39,7 @@ from privsql.sql.expressions import (
 from privsql.sql.nodes import bare, cast, column, columns_of, number, sql
 from privsql.sql.outer.calculus import (
     NotSmooth,
-    add,
+    added,
     depends,
     is_zero,
     multiply,
@@ -84,9 +84,7 @@ class Total:
         """Covariance of the total with estimate i of the same row."""
         if not self.frame.here:
             return number(0.0)
-        total: exp.Expr = number(0)
-        for j, slope in self.slopes.items():
-            total = add(total, multiply(slope, self.shared(i, j)))
+        total = added(multiply(slope, self.shared(i, j)) for j, slope in self.slopes.items())
         return self._scaled(self._given(total, number(0.0)))
 
     def with_total(self, other: Total) -> exp.Expr | None:
@@ -118,11 +116,11 @@ class Total:
 
     def _products(self, other: Total, term: Callable[[exp.Expr, int, int], exp.Expr]) -> exp.Expr:
         """The sum of a term for each slope of one total times one of another."""
-        total: exp.Expr = number(0)
-        for i, left in self.slopes.items():
-            for j, right in other.slopes.items():
-                total = add(total, term(multiply(left, right), i, j))
-        return total
+        return added(
+            term(multiply(left, right), i, j)
+            for i, left in self.slopes.items()
+            for j, right in other.slopes.items()
+        )
 
     def size(self) -> exp.Expr:
         """The variance's terms without their signs: what rounding is measured by.

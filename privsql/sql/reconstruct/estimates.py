@@ -10,7 +10,7 @@ intervals            stderr<i>, low<i>, high<i>, reliable<i>
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -49,7 +49,7 @@ from privsql.sql.nodes import (
     table,
     wrapped,
 )
-from privsql.sql.outer.calculus import Slope, add, derivative, is_zero, moves, multiply
+from privsql.sql.outer.calculus import Slope, added, derivative, is_zero, moves, multiply
 from privsql.sql.outer.ratios import doubtful, unless
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.columns import AGGREGATE, BASE, BASE_COVARIANCE, EFFECTIVE
@@ -236,19 +236,17 @@ class Estimates:
 
     def _covariance(self, left: dict[int, exp.Expr], right: dict[int, exp.Expr]) -> exp.Expr:
         """``sum_kl d a_i/d b_k  d a_j/d b_l  v_kl``."""
-        total: exp.Expr = number(0)
-        for k, one in left.items():
-            for other, two in right.items():
-                total = add(total, multiply(multiply(one, two), self._shared(k, other)))
-        return total if is_zero(total) else exp.Paren(this=total)
+        return _term(
+            multiply(multiply(one, two), self._shared(k, other))
+            for k, one in left.items()
+            for other, two in right.items()
+        )
 
     @staticmethod
     def _with_total(slopes: dict[int, exp.Expr], other: int) -> exp.Expr:
         """Covariance of an aggregate with a base summed over all cells of sensitive keys."""
-        total: exp.Expr = number(0)
-        for k, slope in slopes.items():
-            total = add(total, multiply(slope, column(columns.BASE_WITH_TOTAL(k, other))))
-        return total if is_zero(total) else exp.Paren(this=total)
+        shared = {k: column(columns.BASE_WITH_TOTAL(k, other)) for k in slopes}
+        return _term(multiply(slope, shared[k]) for k, slope in slopes.items())
 
     def _effective(self, aggregate: Aggregate) -> exp.Expr:
         """Effective rows of an aggregate: those of its worst piece.
@@ -407,6 +405,12 @@ class Estimates:
         (owner,) = {c.name for c in aggregate.ordered.find_all(exp.Column)}
         extreme = call(aggregate.call.name, aggregate.ordered.copy())
         return exp.Subquery(this=select(table(self._bases.domain(owner), PUBLISHED), extreme))
+
+
+def _term(parts: Iterable[exp.Expr]) -> exp.Expr:
+    """A sum that can stand in any other expression."""
+    total = added(parts)
+    return total if is_zero(total) else exp.Paren(this=total)
 
 
 def _more(query: exp.Select, name: str) -> exp.Select:

@@ -24,7 +24,7 @@ from privsql.sql.nodes import (
     table,
     wrapped,
 )
-from privsql.sql.outer.calculus import add
+from privsql.sql.outer.calculus import added
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.columns import FUNCTION, FUNCTION_ALL, INVERSE, INVERSE_ALL, Pair
 from privsql.sql.reconstruct.sums import Step, Sums
@@ -68,14 +68,13 @@ def states(sums: Sums) -> Step:
 
 def _state(sums: Sums, owner: str) -> exp.Expr:
     """The number of a state, from the cells of all axes."""
-    state: exp.Expr = number(0)
-    stride = sums.states.count
+    parts, stride = [], sums.states.count
     for i, axis in enumerate(sums.states.axes):
         stride //= axis.count
         if owner == "axis" or axis.count > 1:
             cell = column(columns.CELL, f"{owner}{i}")
-            state = add(state, exp.Mul(this=cell, expression=number(stride)))
-    return cast(state, "BIGINT")
+            parts.append(exp.Mul(this=cell, expression=number(stride)))
+    return cast(added(parts), "BIGINT")
 
 
 def _kept(sums: Sums) -> exp.Expr:

@@ -16,7 +16,7 @@ make one list each and are added up in ``bases``: rows are independent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 from sqlglot import exp
@@ -44,7 +44,7 @@ from privsql.sql.nodes import (
     table,
     wrapped,
 )
-from privsql.sql.outer.calculus import add
+from privsql.sql.outer.calculus import added
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.columns import EXACT, FUNCTION, INVERSE, ORDERED, least_of, solved_of
 from privsql.sql.reconstruct.covariance import covariance
@@ -175,11 +175,11 @@ class Writer:
             define(query, EXACT(i), _together(known.name, own) if hidden else own)
         for k, pieces in enumerate(sums.base):
             made = {
-                columns.BASE: _added(self._estimate(t) for t in pieces),
-                columns.OBSERVED_BASE: _added(self._sum(t, FUNCTION) for t in pieces),
+                columns.BASE: added(self._estimate(t) for t in pieces),
+                columns.OBSERVED_BASE: added(self._sum(t, FUNCTION) for t in pieces),
             }
             if sums.iterative:
-                made[columns.INVERTED] = _added(self._sum(t, INVERSE) for t in pieces)
+                made[columns.INVERTED] = added(self._sum(t, INVERSE) for t in pieces)
                 made[columns.LEAST] = self._end(k, "list_min", "-infinity")
                 made[columns.MOST] = self._end(k, "list_max", "infinity")
             for family, node in made.items():
@@ -277,7 +277,7 @@ class Writer:
                 open_ = cast(exp.Literal.string(far), "DOUBLE")
                 part = case(is_null(column(solved_of(half), "dense")), open_, part)
             parts.append(part)
-        return _added(parts)
+        return added(parts)
 
     def _tallies(self, i: int, aggregate: Quantile) -> exp.Expr:
         """The distribution of a quantile's value, in independent parts."""
@@ -316,7 +316,7 @@ class Writer:
         groups, value = self._groups(chosen, "states"), column(ORDERED(i), "states")
         totals = select(derived(inverted, "dense"), *(g.copy() for g in groups))
         define(totals, "value", value)
-        define(totals, "total", exp.Sum(this=_added(counts)))
+        define(totals, "total", exp.Sum(this=added(counts)))
         on = every(same(column(name, "dense"), column(name, "states")) for name in sums.hidden)
         joined(totals, table(sums.table_of("states"), "states"), on)
         totals.set("where", exp.Where(this=reduce(_either, counted)))
@@ -338,10 +338,6 @@ def _all_rows(one: exp.Expr, two: exp.Expr) -> exp.Expr:
 
 def _either(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     return exp.Or(this=one, expression=two)
-
-
-def _added(parts: Iterable[exp.Expr]) -> exp.Expr:
-    return reduce(add, parts, number(0))
 
 
 def _list(node: exp.Expr, kind: str) -> exp.Expr:

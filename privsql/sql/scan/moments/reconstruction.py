@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable
-from functools import reduce
 
 import numpy as np
 from sqlglot import exp
@@ -45,7 +44,7 @@ from privsql.sql.nodes import (
     table,
     wrapped,
 )
-from privsql.sql.outer.calculus import add
+from privsql.sql.outer.calculus import add, added
 from privsql.sql.plan.states import MOST_STATES, States
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.estimates import Estimates
@@ -299,10 +298,10 @@ class Moments:
         scored = self._scored
         for k, pieces in enumerate(self._base):
             products = [self._products[t] for t in pieces]
-            sums[columns.BASE(k)] = reduce(add, map(self._sums.first, products), number(0))
+            sums[columns.BASE(k)] = added(map(self._sums.first, products))
             shown: exp.Expr = exp.Null()
             if self._observed or self._counted or set(pieces) <= set(scored):
-                shown = reduce(add, map(self._sums.seen, products), number(0))
+                shown = added(map(self._sums.seen, products))
             seen[columns.OBSERVED_BASE(k)] = _double(shown)
         for k, other in self._needed:
             sums[columns.BASE_COVARIANCE(k, other)] = self._covariance(k, other)
