@@ -13,7 +13,7 @@ of each row; the outer SELECT adds up
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -132,20 +132,18 @@ class Pass:
         """Whether a public half is only 0 or 1."""
         return self.halves[half].indicator
 
-    def sum_as(self, key: object, node: exp.Expr) -> str:
+    def sum_as(self, key: object, make: Callable[[], exp.Expr]) -> str:
         """Name a sum, the same for the same key."""
         if key not in self._known_sums:
             self._known_sums[key] = columns.SUM(len(self._known_sums))
-            self.sums[self._known_sums[key]] = node
+            self.sums[self._known_sums[key]] = make()
         return self._known_sums[key]
 
     def added(self, names: Sequence[str | None], weight: int) -> str:
         """Name the sum of products of row columns, times m and powers of W."""
         terms = [TIMES] * self.catalog.multiplicity + [ROW_WEIGHT] * (weight * self.weighted)
         terms += [name for name in names if name]
-        counted = exp.Count(this=exp.Star(), big_int=True)
-        node = exp.Sum(this=product_of(map(column, terms))) if terms else counted
-        return self.sum_as(" ".join(terms), node)
+        return self.sum_as(" ".join(terms), lambda: _sum_of(terms))
 
     def rows(self) -> str:
         """Name the number of published rows."""
@@ -195,7 +193,7 @@ class Pass:
             define(outer, columns.EXACT(i), self._exact(i, exact))
         choose(outer, *self.watched[1])
         if not outer.expressions:
-            define(outer, "one", exp.Count(this=exp.Star(), big_int=True))
+            define(outer, "one", _sum_of([]))
         if groups:
             outer.group_by(*map(column, groups), copy=False)
         return outer
@@ -204,11 +202,17 @@ class Pass:
         """An exact aggregate within a group."""
         node: exp.Expr = call(exact.name, column(columns.ARGUMENT(i)))
         if exact.name == "count":
-            counted = exp.Count(this=exp.Star(), big_int=True)
-            node = exp.Sum(this=column(TIMES)) if self.catalog.multiplicity else counted
+            node = _sum_of([TIMES] * self.catalog.multiplicity)
         if _parts_of(exact)[1] is not None:
             node = exp.Filter(this=node, expression=exp.Where(this=column(columns.FILTER(i))))
         return node
+
+
+def _sum_of(terms: Sequence[str]) -> exp.Expr:
+    """The sum of products of columns; of none, the number of rows."""
+    if not terms:
+        return exp.Count(this=exp.Star(), big_int=True)
+    return exp.Sum(this=product_of(map(column, terms)))
 
 
 def _parts_of(exact: Call) -> tuple[exp.Expr | None, exp.Expr | None]:

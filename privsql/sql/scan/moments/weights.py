@@ -84,8 +84,11 @@ class MomentScan:
 
     def together(self, names: frozenset[str]) -> str:
         """Count the rows in which conditions are all true."""
-        self._both(names)
-        count = cast(call("count_if", column(_joined(names))), "BIGINT")
+
+        def count() -> exp.Expr:
+            self._both(names)
+            return cast(call("count_if", column(_joined(names))), "BIGINT")
+
         return self.shared.sum_as(names, count)
 
     def _both(self, names: frozenset[str]) -> None:
@@ -138,7 +141,8 @@ class MomentScan:
     def largest(self, half: str) -> str:
         """Name the largest ``W^2 v^2`` of a row."""
         factors = [ROW_WEIGHT] * 2 * self.shared.weighted + [half] * 2 * bool(half)
-        return self.shared.sum_as(("most", half), exp.Max(this=product_of(map(column, factors))))
+        largest = exp.Max(this=product_of(map(column, factors)))
+        return self.shared.sum_as(("most", half), lambda: largest)
 
 
 def _place(name: str) -> int:
