@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+
 from sqlglot import exp
 
-from privsql.sql.nodes import column, number, wrapped
+from privsql.sql.nodes import cast, column, columns_of, number, wrapped
 from privsql.sql.reconstruct.columns import CRITICAL
 
 # Below this many effective rows an interval is not called by its level (udfs.intervals).
@@ -54,21 +57,84 @@ def products(one: exp.Expr, two: exp.Expr) -> exp.Expr:
 
 def deviation(variance: exp.Expr) -> exp.Expr:
     """Root of a variance; one that is not above zero says nothing, so it gives NULL."""
-    positive = exp.GT(this=wrapped(variance), expression=number(0))
-    return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=wrapped(variance)))])
+    return case(positive(variance), exp.Sqrt(this=wrapped(variance)))
 
 
 def wald(
     estimate: exp.Expr, spread: exp.Expr, rows: exp.Expr
 ) -> tuple[exp.Expr, exp.Expr, exp.Expr]:
     """``estimate +- z * standard error``, and whether that is reliable at its level."""
-    half = exp.Mul(this=column(CRITICAL), expression=wrapped(spread))
-    known = exp.Not(this=exp.Is(this=wrapped(spread), expression=exp.Null()))
-    good = exp.And(
-        this=known, expression=exp.GTE(this=wrapped(rows), expression=number(ENOUGH_ROWS))
-    )
+    half = exp.Paren(this=exp.Mul(this=column(CRITICAL), expression=wrapped(spread)))
+    enough = exp.GTE(this=wrapped(rows), expression=number(ENOUGH_ROWS))
     return (
-        exp.Sub(this=wrapped(estimate), expression=exp.Paren(this=half)),
-        exp.Add(this=wrapped(estimate), expression=exp.Paren(this=half.copy())),
-        exp.Coalesce(this=exp.Paren(this=good), expressions=[exp.Boolean(this=False)]),
+        exp.Sub(this=wrapped(estimate), expression=half),
+        exp.Add(this=wrapped(estimate), expression=half.copy()),
+        or_false(exp.Paren(this=exp.And(this=given(spread), expression=enough))),
     )
+
+
+def case(condition: exp.Expr, value: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
+    """``CASE WHEN condition THEN value ELSE other END``."""
+    return exp.Case(ifs=[exp.If(this=condition, true=value)], default=other)
+
+
+def null(kind: str) -> exp.Expr:
+    """NULL of a type."""
+    return cast(exp.Null(), kind)
+
+
+def is_null(node: exp.Expr) -> exp.Expr:
+    """``node IS NULL``."""
+    return exp.Is(this=wrapped(node), expression=exp.Null())
+
+
+def given(node: exp.Expr) -> exp.Expr:
+    """``NOT node IS NULL``."""
+    return exp.Not(this=is_null(node))
+
+
+def positive(node: exp.Expr) -> exp.Expr:
+    """``node > 0``."""
+    return exp.GT(this=wrapped(node), expression=number(0))
+
+
+def or_false(condition: exp.Expr) -> exp.Expr:
+    """A condition, false where it is unknown."""
+    return exp.Coalesce(this=condition, expressions=[exp.Boolean(this=False)])
+
+
+def any_of(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
+    """``a OR b OR ...``, or nothing of nothing."""
+    parts = [wrapped(condition) for condition in conditions]
+    return reduce(lambda a, b: exp.Or(this=a, expression=b), parts) if parts else None
+
+
+def quotient(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
+    """``top / bottom``."""
+    return exp.Div(this=wrapped(top), expression=wrapped(bottom), typed=False, safe=False)
+
+
+def nonzero(node: exp.Expr) -> exp.Expr:
+    """``NULLIF(node, 0)``: what may be divided by."""
+    return exp.Nullif(this=node, expression=number(0))
+
+
+def least(nodes: Sequence[exp.Expr]) -> exp.Expr:
+    """The smallest of some values."""
+    return nodes[0] if len(nodes) == 1 else exp.Least(this=nodes[0], expressions=nodes[1:])
+
+
+def product_of(factors: Iterable[exp.Expr]) -> exp.Expr:
+    """``a * b * ...`` of at least one factor, each of which stands as it is."""
+    return reduce(lambda a, b: exp.Mul(this=a, expression=b), factors)
+
+
+def with_columns(node: exp.Expr, made: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
+    """A copy of an expression with others in place of its columns; sub-queries stay as they are."""
+    holder = exp.Paren(this=node.copy())
+    for each in list(columns_of(holder)):
+        new = made(each)
+        if new is not each:
+            each.replace(new)
+    found: exp.Expr = holder.this
+    return found

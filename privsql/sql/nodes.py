@@ -161,6 +161,26 @@ def choose(query: exp.Select, *nodes: exp.Expr) -> exp.Select:
     return query
 
 
+def define(query: exp.Select, name: str, node: exp.Expr) -> None:
+    """Add a column to a SELECT in place: ``node AS "name"``."""
+    query.append("expressions", named(node, name))
+
+
+def select(source: exp.Expr, *nodes: exp.Expr) -> exp.Select:
+    """``SELECT nodes FROM source``, without copying them."""
+    return exp.Select(expressions=list(nodes)).from_(source, copy=False)
+
+
+def joined(query: exp.Select, source: exp.Expr, on: exp.Expr | None = None, side: str = "") -> None:
+    """Add a table to FROM where a condition holds; without one, every row with every row."""
+    if query.args.get("from_") is None:
+        query.set("from_", exp.From(this=source))
+    elif on is None:
+        query.append("joins", exp.Join(this=source, kind="CROSS"))
+    else:
+        query.append("joins", exp.Join(this=source, on=on, side=side))
+
+
 @cache
 def _type(kind: str) -> exp.DataType:
     return exp.DataType.build(kind, dialect="duckdb")

@@ -11,10 +11,12 @@ made so has no error bar.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 from sqlglot import exp
 
+from privsql.sql.expressions import given, nonzero, quotient
 from privsql.sql.nodes import bare, columns_of, number, wrapped
 
 FLOATS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
@@ -59,6 +61,11 @@ def derivative(node: exp.Expr, slope: Slope) -> exp.Expr:
     return rule(node, slope)
 
 
+def slopes_of(node: exp.Expr, names: Iterable[str]) -> dict[str, exp.Expr]:
+    """Derivatives by those columns that occur in an expression."""
+    return {name: derivative(node, by(name)) for name in names if depends(node, name)}
+
+
 def is_zero(node: exp.Expr) -> bool:
     """Whether a derivative vanished."""
     return isinstance(node, exp.Literal) and node.this == "0"
@@ -73,6 +80,11 @@ def add(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     if is_zero(one):
         return two
     return one if is_zero(two) else exp.Add(this=wrapped(one), expression=wrapped(two))
+
+
+def added(parts: Iterable[exp.Expr]) -> exp.Expr:
+    """A sum of a few parts, from the first to the last."""
+    return reduce(add, parts, number(0))
 
 
 def sum_of(parts: Sequence[exp.Expr]) -> exp.Expr:
@@ -103,8 +115,8 @@ def divide(one: exp.Expr, two: exp.Expr) -> exp.Expr:
         return one
     below = bare(two)
     if not isinstance(below, exp.Nullif):
-        below = exp.Nullif(this=wrapped(below), expression=number(0))
-    return exp.Div(this=wrapped(one), expression=below.copy(), typed=False, safe=False)
+        below = nonzero(wrapped(below))
+    return quotient(one, below.copy())
 
 
 def size_of(node: exp.Expr) -> exp.Expr:
@@ -190,21 +202,15 @@ def _coalesce(node: exp.Expr, slope: Slope) -> exp.Expr:
     made = exp.Case(ifs=[])
     parts = [node.this, *node.expressions]
     for part in parts[:-1]:
-        known = exp.Not(this=exp.Is(this=wrapped(part), expression=exp.Null()))
-        made.append("ifs", exp.If(this=known, true=derivative(part, slope)))
+        made.append("ifs", exp.If(this=given(part), true=derivative(part, slope)))
     made.set("default", derivative(parts[-1], slope))
     return made
 
 
-def _nullif(node: exp.Expr, slope: Slope) -> exp.Expr:
-    if moves(node.expression, slope):
-        raise NotSmooth
-    return derivative(node.this, slope)
-
-
-def _greatest(node: exp.Expr, slope: Slope) -> exp.Expr:
-    """``greatest(x, constant)``, as in a floor at zero: the slope of x."""
-    if len(node.expressions) != 1 or moves(node.expressions[0], slope):
+def _first(node: exp.Expr, slope: Slope) -> exp.Expr:
+    """``nullif(x, constant)``, or ``greatest`` as in a floor at zero: the slope of x."""
+    others = [node.expression] if isinstance(node, exp.Nullif) else node.expressions
+    if len(others) != 1 or moves(others[0], slope):
         raise NotSmooth
     return derivative(node.this, slope)
 
@@ -218,7 +224,7 @@ _RULES: dict[type[exp.Expr], Callable[[exp.Expr, Slope], exp.Expr]] = {
     exp.Case: _case,
     exp.Cast: _cast,
     exp.TryCast: _cast,
-    exp.Nullif: _nullif,
+    exp.Nullif: _first,
     exp.Coalesce: _coalesce,
     # Rounding is for the eye: the error is that of what was rounded.
     exp.Round: lambda node, slope: derivative(node.this, slope),
@@ -227,5 +233,5 @@ _RULES: dict[type[exp.Expr], Callable[[exp.Expr, Slope], exp.Expr]] = {
     exp.Ln: _chain(lambda x: divide(number(1), x)),
     exp.Exp: _chain(lambda x: exp.Exp(this=x.copy())),
     exp.Abs: _chain(lambda x: exp.Sign(this=x.copy())),
-    exp.Greatest: _greatest,
+    exp.Greatest: _first,
 }

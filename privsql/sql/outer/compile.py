@@ -20,15 +20,17 @@ from itertools import product
 from sqlglot import exp
 
 from privsql.errors import Notice
-from privsql.sql.bind.block import Builder, Leaf
+from privsql.sql.bind.block import Aggregate, Builder, Leaf
 from privsql.sql.bind.comparisons import Constants
 from privsql.sql.bind.unknown_values import about_conditions
 from privsql.sql.catalog import Catalog, UnknownName
+from privsql.sql.expressions import with_columns
 from privsql.sql.nodes import (
     Unsupported,
     bare,
     column,
     columns_of,
+    define,
     derived,
     named,
     place_of,
@@ -44,9 +46,11 @@ from privsql.sql.outer.parts import (
     block_name,
     default_name,
     hidden_name,
+    nodes_in,
+    ordered_pairs,
     our_function,
 )
-from privsql.sql.outer.ratios import divisor, divisors, guard, quotients
+from privsql.sql.outer.ratios import divisor, divisors, guard
 from privsql.sql.outer.result import TWO_QUERIES, Showing
 from privsql.sql.outer.select import Outer
 from privsql.sql.outer.totals import NoTotal
@@ -109,12 +113,10 @@ class Compiler:
 
     def _is_count(self, out: Out) -> bool:
         """Whether a column is a count itself, which cannot be below zero."""
-        node = out.definition
-        at = AGGREGATE.number(node.name) if isinstance(node, exp.Column) else None
-        if at is None:
+        if out.definition is None:
             return False
-        call = self._showing.parts[out.block].leaf.block.aggregates[at].call
-        return call.name in ("count", "count_if")
+        own = _aggregate(self._showing.parts[out.block], out.definition)
+        return own is not None and own.call.name in ("count", "count_if")
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
@@ -201,10 +203,8 @@ class Compiler:
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node)
         if isinstance(node, exp.Select):
-            kinds = [
-                self._showing.sources.kind(source) for source in self._showing.sources.sources(node)
-            ]
-            if "rows" in kinds:
+            sources = self._showing.sources
+            if "rows" in map(sources.kind, sources.sources(node)):
                 return self._leaf(node)
             return self._outer.outer(node)
         raise Unsupported(f"{node.key.upper()} as a query")
@@ -216,10 +216,9 @@ class Compiler:
         estimates = [a.estimate or b.estimate for a, b in zip(left.outs, right.outs, strict=False)]
         if node.args.get("by_name"):
             raise Unsupported("UNION BY NAME", hint="list the columns in one order")
+        why = "a set operation compares estimates"
         outs = [
-            replace(
-                a, estimate=e, definition=None, bars=(), why="a set operation compares estimates"
-            )
+            replace(a, estimate=e, definition=None, bars=(), why=why)
             for a, e in zip(left.outs, estimates, strict=False)
         ]
         hidden: list[str] = []
@@ -248,15 +247,16 @@ class Compiler:
         self._showing.parts.append(part)
         tree = leaf.select.copy()
         with_names(tree)
-        uncertain = [AGGREGATE(i) for i in part.estimates()]
-        for clause in ("expressions", "where", "qualify", "order", "windows"):
-            self._inner(tree.args.get(clause), part, uncertain)
+        known = part.estimates()
+        uncertain = [AGGREGATE(i) for i in known]
+        for node in nodes_in(tree, "expressions", "where", "qualify", "order", "windows"):
+            self._inner(node, part, uncertain)
         tree.from_(exp.to_table(block_name(number)), copy=False)
         filtered = tree.args.get("where") is not None
         outs = []
         projections = []
         for i, projection in enumerate(tree.expressions):
-            inner = projection.this if isinstance(projection, exp.Alias) else projection
+            inner = projection.unalias()
             name = leaf.names[i] or default_name(select.expressions[i])
             projections.append(named(inner, name))  # the same node: it is guarded below
             used = _aggregates_in(inner, uncertain)
@@ -268,54 +268,43 @@ class Compiler:
                     definition = self._outer.with_totals(inner, part, filtered, lambda node: node)
                 except NoTotal as problem:
                     why = str(problem)
-            if isinstance(definition, exp.Column) and self._is_mode(part, definition):
+            own = _aggregate(part, definition)
+            if own is not None and own.kind == "mode":
                 why = "the most frequent value is a choice, not a sum"
-            ratio = bool(divisors(inner, uncertain)) or any(
-                self._showing.has_estimate_below(divisor(quotient)) for quotient in quotients(inner)
-            )
-            outs.append(self._outer.made(name, bool(used) or deep, definition, number, why, ratio))
-        for clause in ("expressions", "where", "qualify", "order"):
-            self._guard(tree.args.get(clause), part, filtered)
+            ratio = bool(divisors(inner, uncertain)) or self._showing.divides_by_query(inner)
+            estimate = bool(used) or deep
+            out = Out(name, estimate, definition, number, why=why, ratio=ratio)
+            outs.append(self._outer.made(out))
+        for node in nodes_in(tree, "expressions", "where", "qualify", "order"):
+            guard(node, lambda quotient: self._doubt(divisor(quotient), part, filtered))
         self._note_picking(tree, select, outs, uncertain)
-        self._showing.note_selected(tree.args.get("where"), uncertain)
-        self._showing.note_selected(tree.args.get("qualify"), uncertain)
+        for node in nodes_in(tree, "where", "qualify"):
+            self._showing.note_selected(node, uncertain)
         self._note_sampled(part)
         tree.set("expressions", projections)
         hidden: list[str] = []
-        known = part.estimates()
+        inside = select is not self._outermost
+        part.pairs |= set(product(known, known)) if inside and len(known) <= MOST_PAIRED else set()
         part.pairs |= {(i, i) for i in known}
-        if select is not self._outermost and len(known) <= MOST_PAIRED:
-            part.pairs |= {(i, j) for i in known for j in known}
         if uncertain and not tree.args.get("distinct"):
-            for i in part.estimates():
-                names = [family(i) for family in (AGGREGATE, *BARS.values(), EFFECTIVE)]
-                hidden += [self._export(tree, number, name) for name in names]
-            for i, j in sorted({(min(p), max(p)) for p in part.pairs}):
-                hidden.append(self._export(tree, number, COVARIANCE(i, j)))
-            if self._windows and select is not self._outermost:
-                hidden += self._export_classes(tree, number, part)
-            hidden.append(self._export(tree, number, CRITICAL))
-            hidden.append(self._export(tree, number, CERTAIN))
+            names = [family(i) for i in known for family in (AGGREGATE, *BARS.values(), EFFECTIVE)]
+            names += [COVARIANCE(i, j) for i, j in sorted(ordered_pairs(part.pairs))]
+            names += _class_totals(part) if self._windows and inside else []
+            hidden = self._export(tree, number, [*names, CRITICAL, CERTAIN])
             hidden += self._outer.export_totals(tree, number, part)
             # Exact columns of a definition are constants in it, but it needs their values.
-            for name in dict.fromkeys(
-                c.name
-                for out in outs
-                if out.definition is not None
-                for c in columns_of(out.definition)
-            ):
-                if hidden_name(number, name) not in hidden:
-                    hidden.append(self._export(tree, number, name))
+            definitions = [out.definition for out in outs if out.definition is not None]
+            needed = dict.fromkeys(c.name for node in definitions for c in columns_of(node))
+            more = [name for name in needed if hidden_name(number, name) not in hidden]
+            hidden += self._export(tree, number, more)
         elif uncertain:
             why = "DISTINCT compares estimates"
             outs = [replace(out, definition=None, why=why) for out in outs]
         # An analyst's own alias aggregate0 must not be taken for the block's column in ORDER BY.
-        for clause in ("expressions", "where", "qualify", "order", "windows"):
-            part_of = tree.args.get(clause)
-            for node in part_of if isinstance(part_of, list) else [part_of]:
-                for each in columns_of(node) if isinstance(node, exp.Expr) else ():
-                    if not each.table:
-                        each.set("table", exp.to_identifier(block_name(number)))
+        for node in nodes_in(tree, "expressions", "where", "qualify", "order", "windows"):
+            for each in columns_of(node):
+                if not each.table:
+                    each.set("table", exp.to_identifier(block_name(number)))
         clauses = ("where", "qualify", "limit", "offset", "distinct")
         whole = not any(tree.args.get(clause) for clause in clauses)
         return Compiled(tree, outs, hidden, whole)
@@ -329,60 +318,28 @@ class Compiler:
         if self._showing.catalog.weighted:
             unmoved = all(getattr(each.channel, "retention", 0.0) == 1.0 for each in columns)
             public = not any(key.sensitive for key in block.keys)
-            steady = frozenset(
-                i
-                for i, aggregate in enumerate(block.aggregates)
-                if unmoved
-                or (
-                    public
-                    and aggregate.call.name == "count"
-                    and not any(
-                        piece.truths or piece.factor
-                        for k in aggregate.bases
-                        for piece in block.bases[k]
-                    )
-                )
-            )
+
+            def counts(aggregate: Aggregate) -> bool:
+                pieces = [piece for k in aggregate.bases for piece in block.bases[k]]
+                sensitive = any(piece.truths or piece.factor for piece in pieces)
+                return public and aggregate.call.name == "count" and not sensitive
+
+            steady = frozenset(i for i, a in enumerate(block.aggregates) if unmoved or counts(a))
         return Part(leaf, entangled=entangled, steady=steady)
 
-    def _export_classes(self, tree: exp.Select, number: int, part: Part) -> list[str]:
-        """What windows further out need that add up all cells of sensitive keys."""
-        block = part.leaf.block
-        if len(block.sets) != 1 or not any(key.sensitive for key in block.keys):
-            return []
-        linear = [i for i in part.estimates() if block.aggregates[i].kind == "linear"]
-        sums = [j for j in linear if block.aggregates[j].call.name in ("count", "sum")]
-        if len(linear) > MOST_PAIRED:
-            return []
-        part.classes |= {(i, j) for i in linear for j in sums}
-        return [self._export(tree, number, WITH_TOTAL(i, j)) for i in linear for j in sums]
-
-    def _guard(self, clause: object, part: Part, filtered: bool) -> None:
-        """Make denominators of a leaf NULL where they cannot be distinguished from zero."""
-
-        def doubt(quotient: exp.Expr) -> exp.Expr | None:
-            below = divisor(quotient)
-            known = part.estimates()
-            used = [i for i in known if depends(below, AGGREGATE(i))]
-            if not used:
-                return None
-            try:
-                definition = self._outer.with_totals(below, part, filtered, lambda node: node)
-            except NoTotal:
-                return None
-            part.pairs |= {(i, j) for i in used for j in used}
-            made = self._outer.columns_of_totals(part)
-            found = part.doubt(definition, made)
-            return None if found is None else realised(found, made)
-
-        for node in clause if isinstance(clause, list) else [clause]:
-            if isinstance(node, exp.Expr):
-                guard(node, doubt)
-
-    @staticmethod
-    def _is_mode(part: Part, node: exp.Column) -> bool:
-        at = AGGREGATE.number(node.name)
-        return at is not None and part.leaf.block.aggregates[at].kind == "mode"
+    def _doubt(self, below: exp.Expr, part: Part, filtered: bool) -> exp.Expr | None:
+        """Where a denominator of a leaf cannot be distinguished from zero."""
+        used = [i for i in part.estimates() if depends(below, AGGREGATE(i))]
+        if not used:
+            return None
+        try:
+            definition = self._outer.with_totals(below, part, filtered, lambda node: node)
+        except NoTotal:
+            return None
+        part.pairs |= set(product(used, used))
+        made = self._outer.columns_of_totals(part)
+        found = part.doubt(definition, made)
+        return None if found is None else realised(found, made)
 
     def _note_sampled(self, part: Part) -> None:
         if self._showing.catalog.weighted and not part.leaf.block.aggregates:
@@ -410,41 +367,54 @@ class Compiler:
                 )
 
     @staticmethod
-    def _export(tree: exp.Select, number: int, name: str) -> str:
-        exported = hidden_name(number, name)
-        tree.append("expressions", named(column(name), exported))
-        return exported
+    def _export(tree: exp.Select, number: int, names: list[str]) -> list[str]:
+        """Pass columns of a block on under hidden names."""
+        for name in names:
+            define(tree, hidden_name(number, name), column(name))
+        return [hidden_name(number, name) for name in names]
 
-    def _inner(self, clause: object, part: Part, uncertain: list[str]) -> None:
+    def _inner(self, node: exp.Expr, part: Part, uncertain: list[str]) -> None:
         """Within a leaf: our functions become error bars, sub-queries are compiled."""
-        for node in clause if isinstance(clause, list) else [clause]:
-            if not isinstance(node, exp.Expr):
+        self._showing.subqueries(node)
+        for each in list(node.find_all(exp.Anonymous)):
+            field_ = our_function(each)
+            if field_ is None:
                 continue
-            self._showing.subqueries(node)
-            for each in list(node.find_all(exp.Anonymous)):
-                field_ = our_function(each)
-                if field_ is None:
-                    continue
-                if len(each.expressions) != 1:
-                    raise Unsupported(f"privsql_{field_} takes one aggregate, or the alias of one")
-                argument = each.expressions[0]
-                used = _aggregates_in(argument, uncertain)
-                part.pairs |= set(product(used, used))
-                if field_ == "observed":
-                    made = argument.copy()
-                    holder = exp.Paren(this=made)
-                    for c in list(columns_of(holder)):
-                        at = AGGREGATE.number(c.name)
-                        if at in used:
-                            c.replace(column(OBSERVED(at)))
-                    each.replace(holder)
-                    continue
+            if len(each.expressions) != 1:
+                raise Unsupported(f"privsql_{field_} takes one aggregate, or the alias of one")
+            argument = each.expressions[0]
+            used = _aggregates_in(argument, uncertain)
+            part.pairs |= set(product(used, used))
+            if field_ == "observed":
+                made = _observed(argument, used)
+            else:
                 made = part.bars(argument).written(field_)
-                each.replace(exp.Paren(this=made))
+            each.replace(exp.Paren(this=made))
 
-    # -- outer queries ----------------------------------------------------------------
 
-    # -- error bars as columns --------------------------------------------------------
+def _observed(node: exp.Expr, used: list[int]) -> exp.Expr:
+    """An expression over what aggregates are in the published table."""
+    observed = {AGGREGATE(i): column(OBSERVED(i)) for i in used}
+    return with_columns(node, lambda each: observed.get(each.name, each).copy())
+
+
+def _class_totals(part: Part) -> list[str]:
+    """What windows further out need that add up all cells of sensitive keys."""
+    block = part.leaf.block
+    if len(block.sets) != 1 or not any(key.sensitive for key in block.keys):
+        return []
+    linear = [i for i in part.estimates() if block.aggregates[i].kind == "linear"]
+    if len(linear) > MOST_PAIRED:
+        return []
+    sums = [j for j in linear if block.aggregates[j].call.name in ("count", "sum")]
+    part.classes |= set(product(linear, sums))
+    return [WITH_TOTAL(i, j) for i, j in product(linear, sums)]
+
+
+def _aggregate(part: Part, definition: exp.Expr | None) -> Aggregate | None:
+    """The aggregate that a column of a query is, and nothing else."""
+    at = AGGREGATE.number(definition.name) if isinstance(definition, exp.Column) else None
+    return None if at is None else part.leaf.block.aggregates[at]
 
 
 def _aggregates_in(node: exp.Expr, uncertain: list[str]) -> list[int]:
@@ -464,7 +434,6 @@ def _with_names(cte: exp.Expr) -> exp.Expr:
         raise Unsupported("column names after a CTE that selects a star", hint="list its columns")
     for i, name in enumerate(alias.columns):
         old = made.expressions[i]
-        plain = old.this if isinstance(old, exp.Alias) else old
-        old.replace(named(plain.copy(), name.name))
+        old.replace(named(old.unalias().copy(), name.name))
     alias.set("columns", None)
     return made

@@ -17,22 +17,35 @@ Where a denominator cannot be distinguished from zero there is no value (``ratio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from privsql.sql.expressions import KNOWN_ROWS, call, deviation, field, wald
+from privsql.sql.expressions import (
+    KNOWN_ROWS,
+    any_of,
+    call,
+    case,
+    deviation,
+    field,
+    given,
+    least,
+    null,
+    or_false,
+    positive,
+    wald,
+    with_columns,
+)
 from privsql.sql.nodes import bare, cast, column, columns_of, every, number, wrapped
 from privsql.sql.outer.calculus import (
     NotSmooth,
     add,
-    by,
     depends,
-    derivative,
     is_zero,
     multiply,
     size_of,
+    slopes_of,
 )
 from privsql.sql.outer.ratios import clear, divisor, divisors, doubtful
 from privsql.sql.reconstruct.columns import (
@@ -79,12 +92,12 @@ class Bars:
 
 def realised(node: exp.Expr, made: Mapping[str, exp.Expr]) -> exp.Expr:
     """An expression in which some columns are written out."""
-    holder = exp.Paren(this=node.copy())
-    for each in list(columns_of(holder)):
-        if each.name in made and not each.table:
-            each.replace(exp.Paren(this=made[each.name].copy()))
-    inner: exp.Expr = holder.this
-    return inner
+
+    def written(each: exp.Column) -> exp.Expr:
+        known = None if each.table else made.get(each.name)
+        return each if known is None else exp.Paren(this=known.copy())
+
+    return with_columns(node, written)
 
 
 NOT_SMOOTH = "it is not a smooth function of its estimates"
@@ -94,9 +107,7 @@ NO_ERROR = "a median, a quantile or a mode has no standard error to work with"
 
 def none(why: str = NOT_AT_HAND) -> Bars:
     """No error is available."""
-    nothing = cast(exp.Null(), "DOUBLE")
-    unknown = cast(exp.Null(), "BOOLEAN")
-    return Bars(nothing, nothing.copy(), nothing.copy(), unknown, why)
+    return Bars(null("DOUBLE"), null("DOUBLE"), null("DOUBLE"), null("BOOLEAN"), why)
 
 
 def exact(node: exp.Expr) -> Bars:
@@ -125,6 +136,10 @@ class Known:
     linear: Callable[[str], bool]
     risky: Callable[[str], bool] = lambda _: True
 
+    def least_effective(self, names: Iterable[str]) -> exp.Expr:
+        """Effective rows of the weakest of some estimates."""
+        return least([self.effective(name) for name in names])
+
 
 def bars_of(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     """Error bars of an expression; ``estimates`` are the columns in it that are uncertain.
@@ -137,20 +152,10 @@ def bars_of(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     if plain.known:
         return plain
     doubts = [doubt_of(below, estimates, known) for below in divisors(node, estimates)]
-    doubt = any_of([each for each in doubts if each is not None])
+    doubt = any_of(each for each in doubts if each is not None)
     if doubt is None:
         return plain
-    good = exp.Case(ifs=[exp.If(this=doubt, true=exp.Boolean(this=False))])
-    return replace(plain, reliable=good)
-
-
-def any_of(conditions: list[exp.Expr]) -> exp.Expr | None:
-    """``a OR b OR ...``, or nothing of nothing."""
-    made: exp.Expr | None = None
-    for each in conditions:
-        inner = wrapped(each)
-        made = inner if made is None else exp.Or(this=made, expression=inner)
-    return made
+    return replace(plain, reliable=case(doubt, exp.Boolean(this=False)))
 
 
 def doubt_of(below: exp.Expr, estimates: list[str], known: Known) -> exp.Expr | None:
@@ -161,21 +166,17 @@ def doubt_of(below: exp.Expr, estimates: list[str], known: Known) -> exp.Expr | 
         return None
     if isinstance(below, exp.Column):
         return _doubt_of_column(below.name, known)
-    try:
-        slopes = {name: derivative(below, by(name)) for name in used}
-    except NotSmooth:
-        slopes = {}
-    terms = _Terms.of(slopes, slopes, known.covariance) if slopes else None
+    terms = _terms_of(below, used, known.covariance)
     if terms is None or not all(known.linear(name) for name in used):
         # Rounded to a whole number, or no smooth function: as doubtful as what it is made of.
-        parts = [_doubt_of_column(name, known) for name in used if known.risky(name)]
-        return any_of(parts)
-    rows = _least([known.effective(name) for name in used])
-    doubt = doubtful(below, terms.total, rows)
-    settled = exp.Or(
-        this=column(CERTAIN),
-        expression=exp.Paren(this=terms.vanish(known, used, terms.total, terms.size)),
-    )
+        return any_of(_doubt_of_column(name, known) for name in used if known.risky(name))
+    doubt = doubtful(below, terms.total, known.least_effective(used))
+    return _unless_settled(terms.vanish(known, used, terms.total, terms.size), doubt)
+
+
+def _unless_settled(vanish: exp.Expr, doubt: exp.Expr) -> exp.Expr:
+    """A doubt, but not where all is known or the variance came to nothing."""
+    settled = exp.Or(this=column(CERTAIN), expression=exp.Paren(this=vanish))
     return exp.And(this=exp.Not(this=exp.Paren(this=settled)), expression=exp.Paren(this=doubt))
 
 
@@ -184,12 +185,8 @@ def _doubt_of_column(name: str, known: Known) -> exp.Expr:
     if TOTAL.number(name) is not None:
         # A total's interval is the one that this looks at.
         variance, rows = column(covariance_of(name, name)), column(effective_of(name))
-        settled = exp.Or(
-            this=column(CERTAIN),
-            expression=exp.Paren(this=cancels(variance, column(size_of_total(name)))),
-        )
-        doubt = exp.Paren(this=doubtful(column(name), variance, rows))
-        return exp.And(this=exp.Not(this=exp.Paren(this=settled)), expression=doubt)
+        cancel = cancels(variance, column(size_of_total(name)))
+        return _unless_settled(cancel, doubtful(column(name), variance, rows))
     if not known.linear(name):
         return doubt_by(own)
     own_variance = known.covariance(name, name) or exp.Null()
@@ -207,10 +204,9 @@ def doubt_by(own: Bars, more: exp.Expr | None = None) -> exp.Expr:
     doubt = exp.Or(this=bad, expression=exp.Paren(this=holds))
     # An error of zero is certainty, whatever the interval holds.
     exact = exp.EQ(this=wrapped(own.field("stderr")), expression=number(0.0))
-    sure = exp.Coalesce(this=exact, expressions=[exp.Boolean(this=False)])
     if more is not None:
         doubt = exp.Or(this=doubt, expression=exp.Paren(this=more))
-    return exp.And(this=exp.Not(this=sure), expression=exp.Paren(this=doubt))
+    return exp.And(this=exp.Not(this=or_false(exact)), expression=exp.Paren(this=doubt))
 
 
 def _bars(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
@@ -220,7 +216,7 @@ def _bars(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     if isinstance(node, exp.Column):
         return known.own(node.name)
     try:
-        slopes = {name: derivative(node, by(name)) for name in used}
+        slopes = slopes_of(node, used)
     except NotSmooth:
         return none(NOT_SMOOTH)
     if len(used) == 1:
@@ -235,32 +231,26 @@ def _bars(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     if terms is None:
         return none()
     value, variance, size = (column(name) for name in (VALUE, VARIANCE, SIZE))
-    shared: list[tuple[str, exp.Expr]] = [
-        (VALUE, node),
-        (VARIANCE, terms.total),
-        (SIZE, terms.size),
-    ]
+    shared = [(VALUE, node), (VARIANCE, terms.total), (SIZE, terms.size)]
     spread = deviation(variance)
-    finite = _finite(node)
+    finite = _finite(node, value)
     if finite is not None:
-        finite = call("isfinite", cast(value, "DOUBLE"))
-        spread = exp.Case(ifs=[exp.If(this=finite, true=spread)])
-    rows = _least([known.effective(name) for name in used])
+        spread = case(finite, spread)
+    rows = known.least_effective(used)
     plain = _quotient(node)
     ratio = None if plain is None else _ratio(plain, used, known.covariance)
     vanish = terms.vanish(known, used, variance, size)
-    if ratio is not None:
+    if plain is not None and ratio is not None:
         shared.append((FIELLER, call("privsql_fieller_interval", *ratio, rows, column(CRITICAL))))
         struct = column(FIELLER)
         low, high, good = (field(struct, part) for part in ("low", "high", "reliable"))
         # NULLIF made nothing of what was there: that is no reliable ratio.
-        below = _given(divisor(plain)) if plain is not None else exp.Boolean(this=True)
-        lost = exp.Case(ifs=[exp.If(this=below, true=exp.Boolean(this=False))])
+        lost = case(given(divisor(plain)), exp.Boolean(this=False))
         good = exp.Coalesce(this=good, expressions=[lost])
         if node.find(exp.Round) is not None:
             # What was rounded for the eye stays in its interval; an end that is NULL stays so.
             low, high = (
-                exp.Case(ifs=[exp.If(this=_given(end), true=both(this=end, expressions=[value]))])
+                case(given(end), both(this=end, expressions=[value]))
                 for end, both in ((low, exp.Least), (high, exp.Greatest))
             )
     else:
@@ -278,17 +268,12 @@ VALUE, VARIANCE, SIZE, FIELLER = "let_x", "let_v", "let_m", "let_f"
 
 def _away(below: exp.Expr, used: list[str], known: Known) -> exp.Expr | None:
     """Whether a denominator is clearly away from zero, as reliable ratios ask (udfs.intervals)."""
-    slopes = {name: derivative(below, by(name)) for name in used if depends(below, name)}
+    slopes = slopes_of(below, used)
     terms = _Terms.of(slopes, slopes, known.covariance)
     if terms is None:
         return None
-    rows = _least([known.effective(name) for name in slopes])
     linear = not any(depends(slope, name) for slope in slopes.values() for name in used)
-    return clear(below, terms.total, rows, linear)
-
-
-def _least(rows: list[exp.Expr]) -> exp.Expr:
-    return rows[0] if len(rows) == 1 else exp.Least(this=rows[0], expressions=rows[1:])
+    return clear(below, terms.total, known.least_effective(slopes), linear)
 
 
 def unless_certain(
@@ -302,8 +287,7 @@ def unless_certain(
         known = exp.And(this=known, expression=finite)
     sure = number(0.0), value, value, exp.Boolean(this=True)
     stderr, low, high, good = (
-        exp.Case(ifs=[exp.If(this=known, true=plain)], default=bars.field(name))
-        for name, plain in zip(FIELDS, sure, strict=True)
+        case(known, plain, bars.field(name)) for name, plain in zip(FIELDS, sure, strict=True)
     )
     return Bars(stderr, low, high, good)
 
@@ -312,27 +296,31 @@ def unless_certain(
 _UNBOUNDED = (exp.Div, exp.Ln, exp.Sqrt, exp.Exp, exp.Pow)
 
 
-def _finite(node: exp.Expr) -> exp.Expr | None:
-    """The condition that an expression is a number with an error, where it may be none."""
+def _finite(node: exp.Expr, value: exp.Expr) -> exp.Expr | None:
+    """The condition that an expression of this value is a number, where it may be none."""
     if node.find(*_UNBOUNDED) is None:
         return None
-    return call("isfinite", cast(wrapped(node), "DOUBLE"))
+    return call("isfinite", cast(wrapped(value), "DOUBLE"))
 
 
 def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
     """A straight line in one estimate."""
     if not own.known:
         return none(own.why)
-    ends = [_substituted(node, name, end) for end in (own.low, own.high)]
+
+    def at(end: exp.Expr) -> exp.Expr:
+        return with_columns(node, lambda c: wrapped(end.copy()) if c.name == name else c)
+
+    low, high = at(own.low), at(own.high)
     # A slope that is none (over zero) leaves no ends.
     up = exp.GTE(this=wrapped(slope), expression=number(0))
     down = exp.LT(this=wrapped(slope), expression=number(0))
     first, second = (
         exp.Case(ifs=[exp.If(this=up.copy(), true=one), exp.If(this=down.copy(), true=two)])
-        for one, two in ((ends[0], ends[1]), (ends[1], ends[0]))
+        for one, two in ((low, high), (high, low))
     )
     stderr = multiply(exp.Abs(this=slope.copy()), own.field("stderr"))
-    good, finite = own.field("reliable"), _finite(node)
+    good, finite = own.field("reliable"), _finite(node, node)
     if finite is not None:
         good = exp.And(this=wrapped(good), expression=finite)
     return Bars(stderr, first, second, good)
@@ -340,33 +328,24 @@ def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
 
 def variance_of(node: exp.Expr, estimates: list[str], covariance: Covariance) -> exp.Expr | None:
     """Variance of an expression by the delta method, or None where there is none."""
-    try:
-        slopes = {name: derivative(node, by(name)) for name in estimates if depends(node, name)}
-    except NotSmooth:
-        return None
-    terms = _Terms.of(slopes, slopes, covariance)
+    terms = _terms_of(node, estimates, covariance)
     return None if terms is None else terms.total
 
 
-def _substituted(node: exp.Expr, name: str, by: exp.Expr) -> exp.Expr:
-    made = node.copy()
-    if isinstance(made, exp.Column):
-        return by.copy()
-    holder = exp.Paren(this=made)
-    for each in list(columns_of(holder)):
-        if each.name == name:
-            each.replace(wrapped(by.copy()))
-    inner: exp.Expr = holder.this
-    return inner
+def _terms_of(node: exp.Expr, estimates: list[str], covariance: Covariance) -> _Terms | None:
+    """The terms of an expression's variance, or None where it has none."""
+    try:
+        slopes = slopes_of(node, estimates)
+    except NotSmooth:
+        return None
+    return _Terms.of(slopes, slopes, covariance)
 
 
 def cancels(total: exp.Expr, size: exp.Expr) -> exp.Expr:
     """Whether nothing but rounding is left of a sum of terms of this size."""
     limit = exp.Mul(this=number(ROUNDING), expression=wrapped(size))
-    return exp.And(
-        this=exp.GT(this=wrapped(size), expression=number(0)),
-        expression=exp.LTE(this=exp.Abs(this=total), expression=limit),
-    )
+    rest = exp.LTE(this=exp.Abs(this=total), expression=limit)
+    return exp.And(this=positive(size), expression=rest)
 
 
 @dataclass(frozen=True)
@@ -411,11 +390,7 @@ class _Terms:
             fixed.append(settled)
         still = every(fixed) or exp.Boolean(this=False)
         either = exp.Or(this=exp.Paren(this=cancel), expression=exp.Paren(this=still))
-        return exp.Coalesce(this=either, expressions=[exp.Boolean(this=False)])
-
-
-def _given(node: exp.Expr) -> exp.Expr:
-    return exp.Not(this=exp.Is(this=wrapped(node.copy()), expression=exp.Null()))
+        return or_false(either)
 
 
 def _quotient(node: exp.Expr) -> exp.Expr | None:
@@ -430,8 +405,7 @@ def _quotient(node: exp.Expr) -> exp.Expr | None:
             inner = _quotient(rest)
             if inner is not None and next(columns_of(factor), None) is None:
                 top = exp.Mul(this=wrapped(factor), expression=wrapped(inner.this))
-                below = inner.args["expression"]
-                return exp.Div(this=top, expression=below, typed=False, safe=False)
+                return exp.Div(this=top, expression=inner.expression, typed=False, safe=False)
     return None
 
 
@@ -442,7 +416,7 @@ def _ratio(node: exp.Expr, used: list[str], covariance: Covariance) -> list[exp.
     top, bottom = node.this, node.expression
     slopes = []
     for part in (top, bottom):
-        found = {name: derivative(part, by(name)) for name in used if depends(part, name)}
+        found = slopes_of(part, used)
         if any(depends(slope, name) for slope in found.values() for name in used):
             return None
         slopes.append(found)

@@ -48,11 +48,9 @@ class Frame:
             return self
         if self.whole and mine <= theirs:
             return other
-        orders = [sql(frame.order) if frame.order is not None else "" for frame in (self, other)]
-        if mine != theirs or orders[0] != orders[1]:
+        if mine != theirs or _text(self.order) != _text(other.order):
             return None
-        specs = [sql(frame.spec) if frame.spec is not None else "" for frame in (self, other)]
-        if specs[0] == specs[1]:
+        if _text(self.spec) == _text(other.spec):
             return self
         if self.rows is None or other.rows is None:
             return None
@@ -60,21 +58,20 @@ class Frame:
         return between(self, first, last)
 
 
+def _text(node: exp.Expr | None) -> str:
+    return "" if node is None else sql(node)
+
+
 def between(frame: Frame, first: float, last: float) -> Frame:
     """The rows from one offset to another in a frame's order; none where they are crossed."""
-    crossed = first > last
-    # A frame of no rows: in front of all there can be.
-    first, last = (-math.inf, -1e15) if crossed else (first, last)
-    sides = [_bound(first, "PRECEDING"), _bound(last, "FOLLOWING")]
-    spec = exp.WindowSpec(
-        kind="ROWS",
-        start=sides[0][0],
-        start_side=sides[0][1],
-        end=sides[1][0],
-        end_side=sides[1][1],
-    )
-    here = first <= 0 <= last
-    return replace(frame, spec=spec, here=here, rows=(first, last))
+    if first > last:
+        # A frame of no rows: in front of all there can be.
+        first, last = -math.inf, -1e15
+    start, start_side = _bound(first, "PRECEDING")
+    end, end_side = _bound(last, "FOLLOWING")
+    sides = {"start_side": start_side, "end_side": end_side}
+    spec = exp.WindowSpec(kind="ROWS", start=start, end=end, **sides)
+    return replace(frame, spec=spec, here=first <= 0 <= last, rows=(first, last))
 
 
 def _bound(offset: float, far: str) -> tuple[str | exp.Expr, str | None]:
@@ -118,18 +115,14 @@ def _offset(bound: object, side: object) -> float | None:
         if bound.upper() == UNBOUNDED:
             return sign * math.inf
         return 0.0 if bound.upper() == CURRENT else None
-    if isinstance(bound, exp.Literal) and not bound.is_string:
-        try:
-            return sign * float(bound.this)
-        except ValueError:
-            return None
-    if isinstance(bound, exp.Interval) and isinstance(bound.this, exp.Literal):
-        try:
-            length = float(bound.this.this)
-        except ValueError:
-            return None
-        return sign * length if length >= 0 else None
-    return None
+    length = bound.this if isinstance(bound, exp.Interval) else bound
+    if not isinstance(length, exp.Literal) or (length is bound and length.is_string):
+        return None
+    try:
+        steps = float(length.this)
+    except ValueError:
+        return None
+    return sign * steps if steps >= 0 else None
 
 
 def with_names(tree: exp.Select) -> None:

@@ -10,12 +10,8 @@ from sqlglot import exp
 
 from privsql.sql.bind.aggregates import SPREADS, counted
 from privsql.sql.bind.block import OURS, Leaf
-from privsql.sql.expressions import KNOWN_ROWS, deviation, wald
-from privsql.sql.nodes import (
-    column,
-    name_of,
-    number,
-)
+from privsql.sql.expressions import KNOWN_ROWS, deviation, or_false, wald
+from privsql.sql.nodes import column, name_of, number, outermost
 from privsql.sql.outer import error_bars
 from privsql.sql.outer.calculus import depends
 from privsql.sql.outer.error_bars import Bars, Covariance, Known, bars_of, cancels, doubt_of
@@ -159,8 +155,7 @@ def _own(name: str) -> Bars:
     cancel = cancels(variance, column(size_of_total(name)))
     settled = exp.GTE(this=column(effective_of(name)), expression=number(KNOWN_ROWS))
     either = exp.Or(this=exp.Paren(this=cancel), expression=settled)
-    vanish = exp.Coalesce(this=either, expressions=[exp.Boolean(this=False)])
-    return error_bars.unless_certain(value, bars, vanish)
+    return error_bars.unless_certain(value, bars, or_false(either))
 
 
 def block_covariance(exported: set[str]) -> Covariance:
@@ -192,6 +187,25 @@ def weighed(tree: exp.Expr, number: int) -> frozenset[int]:
 def ordered_pairs(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
     """Each pair with the smaller position first."""
     return {(min(pair), max(pair)) for pair in pairs}
+
+
+def nodes_in(tree: exp.Expr, *clauses: str) -> list[exp.Expr]:
+    """The expressions in some clauses of a SELECT."""
+    found: list[object] = []
+    for clause in clauses:
+        part = tree.args.get(clause)
+        found += part if isinstance(part, list) else [part]
+    return [node for node in found if isinstance(node, exp.Expr)]
+
+
+def has_window(node: exp.Expr) -> bool:
+    """Whether a window function is in an expression, sub-queries apart."""
+    return next(outermost(node, is_window), None) is not None
+
+
+def is_window(node: exp.Expr) -> bool:
+    """Whether a node is a window function."""
+    return isinstance(node, exp.Window)
 
 
 def default_name(node: exp.Expr) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
-from privsql.sql.expressions import ENOUGH_ROWS, KNOWN_ROWS
+from privsql.sql.expressions import ENOUGH_ROWS, KNOWN_ROWS, case, or_false, positive
 from privsql.sql.nodes import bare, column, number, outermost, sql, wrapped
 from privsql.sql.outer.calculus import depends
 from privsql.sql.reconstruct.columns import CRITICAL
@@ -35,17 +35,20 @@ Doubt = Callable[[exp.Expr], exp.Expr | None]
 def doubtful(value: exp.Expr, variance: exp.Expr, rows: exp.Expr) -> exp.Expr:
     """Whether an estimate, which is not known, cannot be distinguished from zero."""
     z = exp.Mul(this=column(CRITICAL), expression=column(CRITICAL))
-    bound = exp.Mul(this=exp.Paren(this=z), expression=wrapped(variance))
-    square = exp.Mul(this=wrapped(value), expression=wrapped(value))
-    away = exp.And(
-        this=exp.GT(this=wrapped(variance), expression=number(0)),
-        expression=exp.GT(this=square, expression=bound),
-    )
+    away = _farther(exp.GT, value, exp.Paren(this=z), variance)
     few = exp.LT(this=wrapped(rows), expression=number(ENOUGH_ROWS))
-    near = exp.Not(this=exp.Coalesce(this=away, expressions=[exp.Boolean(this=False)]))
     unknown = exp.LT(this=wrapped(rows), expression=number(KNOWN_ROWS))
-    either = exp.Paren(this=exp.Or(this=few, expression=near))
-    return exp.And(this=unknown, expression=either)
+    either = exp.Or(this=few, expression=exp.Not(this=or_false(away)))
+    return exp.And(this=unknown, expression=exp.Paren(this=either))
+
+
+def _farther(
+    than: type[exp.Binary], value: exp.Expr, scale: exp.Expr, variance: exp.Expr
+) -> exp.Expr:
+    """Whether the square of a value is above a multiple of its variance, which is positive."""
+    square = exp.Mul(this=wrapped(value), expression=wrapped(value))
+    bound = exp.Mul(this=scale, expression=wrapped(variance))
+    return exp.And(this=positive(variance), expression=than(this=square, expression=bound))
 
 
 def clear(value: exp.Expr, variance: exp.Expr, rows: exp.Expr, linear: bool = True) -> exp.Expr:
@@ -55,22 +58,14 @@ def clear(value: exp.Expr, variance: exp.Expr, rows: exp.Expr, linear: bool = Tr
     """
     times = AWAY if linear else 2 * AWAY
     half = exp.Paren(this=exp.Mul(this=number(times), expression=column(CRITICAL)))
-    twice = exp.Mul(this=half, expression=half)
-    square = exp.Mul(this=wrapped(value), expression=wrapped(value))
-    far = exp.And(
-        this=exp.GT(this=wrapped(variance), expression=number(0)),
-        expression=exp.GTE(
-            this=square, expression=exp.Mul(this=twice, expression=wrapped(variance))
-        ),
-    )
+    far = _farther(exp.GTE, value, exp.Mul(this=half, expression=half), variance)
     known = exp.GTE(this=wrapped(rows), expression=number(KNOWN_ROWS))
-    either = exp.Or(this=known, expression=exp.Paren(this=far))
-    return exp.Coalesce(this=either, expressions=[exp.Boolean(this=False)])
+    return or_false(exp.Or(this=known, expression=exp.Paren(this=far)))
 
 
 def unless(doubt: exp.Expr, value: exp.Expr) -> exp.Expr:
     """The value, NULL where there is a doubt."""
-    return exp.Case(ifs=[exp.If(this=doubt, true=exp.Null())], default=value)
+    return case(doubt, exp.Null(), value)
 
 
 def divisors(node: exp.Expr, uncertain: Sequence[str]) -> list[exp.Expr]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,21 +12,22 @@ from privsql.errors import Notice
 from privsql.sql.bind.comparisons import Constants
 from privsql.sql.bind.from_clause import Sources
 from privsql.sql.catalog import Catalog
+from privsql.sql.expressions import with_columns
 from privsql.sql.nodes import (
     Unsupported,
     cast,
-    choose,
     column,
-    columns_of,
+    define,
     derived,
     named,
     outermost,
+    select,
 )
 from privsql.sql.outer import error_bars
 from privsql.sql.outer.calculus import depends
 from privsql.sql.outer.error_bars import FIELDS, Bars
 from privsql.sql.outer.parts import Compiled, Out, Part, hidden_name
-from privsql.sql.outer.ratios import divides_by, unless
+from privsql.sql.outer.ratios import divides_by, divisor, quotients, unless
 from privsql.sql.reconstruct.columns import SHOWN
 
 TWO_QUERIES = "the covariance of the estimates of two queries is not known"
@@ -67,10 +69,7 @@ class Showing:
 
     def lookup(self, name: str) -> exp.Expr | None:
         """The query of a CTE that is in sight."""
-        for scope in reversed(self.ctes):
-            if name.casefold() in scope:
-                return scope[name.casefold()]
-        return None
+        return ChainMap(*reversed(self.ctes)).get(name.casefold())
 
     def is_public_query(self, query: exp.Expr) -> bool:
         """Whether a query reads public tables only, and stands on its own.
@@ -86,10 +85,8 @@ class Showing:
                 return False
         return self._binds is None or self._binds(query)
 
-    def note_selected(self, where: object, uncertain: list[str]) -> None:
+    def note_selected(self, where: exp.Expr, uncertain: list[str]) -> None:
         """Rows that were kept by comparing estimates are not all the rows that should be."""
-        if not isinstance(where, exp.Expr):
-            return
         if any(depends(where, name) for name in uncertain) or self.has_estimate_below(where):
             self.say_selected()
 
@@ -106,15 +103,16 @@ class Showing:
 
     def has_estimate_below(self, node: exp.Expr) -> bool:
         """Whether a sub-query in an expression has estimates."""
-        return any(
-            any(out.estimate for out in made.outs)
-            for query in outermost(node, lambda n: isinstance(n, exp.Query))
-            if (made := self.compiled.get(id(query))) is not None
-        )
+        found = [self.compiled.get(id(query)) for query in outermost(node, _is_query)]
+        return any(out.estimate for made in found if made is not None for out in made.outs)
+
+    def divides_by_query(self, node: exp.Expr) -> bool:
+        """Whether a sub-query with estimates is in a denominator."""
+        return any(self.has_estimate_below(divisor(each)) for each in quotients(node))
 
     def subqueries(self, node: exp.Expr) -> None:
         """Compile scalar sub-queries where they stand."""
-        for query in list(outermost(node, lambda n: isinstance(n, exp.Query))):
+        for query in list(outermost(node, _is_query)):
             if self.is_public_query(query):
                 continue  # it stays as it is, with any star in it
             found = self.query(query)
@@ -138,11 +136,7 @@ class Showing:
 
     def exported(self, node: exp.Expr, block: int) -> exp.Expr:
         """Columns of a block as the hidden columns under which they are exported."""
-        holder = exp.Paren(this=node.copy())
-        for each in list(columns_of(holder)):
-            each.replace(column(hidden_name(block, each.name)))
-        inner: exp.Expr = holder.this
-        return inner
+        return with_columns(node, lambda each: column(hidden_name(block, each.name)))
 
     def bars(self, out: Out) -> Bars:
         """The error bars of a column."""
@@ -158,87 +152,56 @@ class Showing:
 
     def shown(self, made: Compiled, wanted: list[bool]) -> Compiled:
         """The query with the error bars of some columns as further ones."""
-        select = exp.Select()
-        source = made.tree if isinstance(made.tree, exp.Subquery) else None
-        tree = source.this if source is not None else made.tree
+        outer = exp.Select()
         for i, out in enumerate(made.outs):
-            choose(select, named(column(SHOWN(i), "answer"), out.name))
-        names = [SHOWN(i) for i in range(len(made.outs))] + made.hidden
-        hidden = []
-        shared: list[exp.Expr] = []
-        whys: dict[int, str] = {}
-        for i, out in enumerate(made.outs):
-            if not wanted[i]:
-                continue
-            fields: dict[str, exp.Expr]
-            if out.bars:
-                names_of = zip(FIELDS, out.bars, strict=True)
-                fields = {f: column(held, "answer") for f, held in names_of}
-            elif not out.estimate:
-                exact = error_bars.exact(column(SHOWN(i), "answer"))
-                fields = {f: exact.field(f) for f in FIELDS}
-            else:
-                bars = self.bars(out)
-                whys[i] = out.why or bars.why
-                if whys[i]:
-                    self.lost(f"{out.name!r}", whys[i])
-                fields = {f: self.exported(bars.field(f), out.block) for f in FIELDS}
-                if bars.shared:
-                    names_of_shared = {
-                        hidden_name(out.block, name): column(f"privsql_let{i}_{name}")
-                        for name, _ in bars.shared
-                    }
-                    shared += [
-                        named(self.exported(node, out.block), f"privsql_let{i}_{name}")
-                        for name, node in bars.shared
-                    ]
-                    fields = {f: error_bars.realised(n, names_of_shared) for f, n in fields.items()}
-            for name, node in fields.items():
-                hidden.append(f"privsql_bar{i}_{name}")
-                kind = "BOOLEAN" if name == "reliable" else None
-                shown = cast(node, kind) if kind else node
-                choose(select, named(shown, hidden[-1]))
-        alias = exp.TableAlias(
-            this=exp.to_identifier("answer"),
-            columns=[exp.to_identifier(n, quoted=True) for n in names],
-        )
-        source_ = exp.Subquery(this=tree, alias=alias)
+            define(outer, out.name, column(SHOWN(i), "answer"))
+        bars = {i: self._of_answer(i, out) for i, out in enumerate(made.outs) if wanted[i]}
+        outs = [replace(out, definition=None, bars=()) for out in made.outs]
+        hidden: list[str] = []
+        for i, own in bars.items():
+            names = tuple(f"privsql_bar{i}_{f}" for f in FIELDS)
+            for name, f in zip(names, FIELDS, strict=True):
+                node = own.field(f)
+                define(outer, name, cast(node, "BOOLEAN") if f == "reliable" else node)
+            outs[i] = replace(outs[i], bars=names, why=own.why or outs[i].why)
+            hidden += names
+        source = _answer(made)
+        shared = [named(node, name) for own in bars.values() for name, node in own.shared]
         if shared:
             # What the error bars of one column share is worked out once.
-            inner = exp.Select(expressions=[exp.Star(), *shared]).from_(source_, copy=False)
-            source_ = derived(inner, "answer")
-        select.from_(source_, copy=False)
-        outs = [
-            replace(
-                out,
-                definition=None,
-                bars=tuple(f"privsql_bar{i}_{f}" for f in FIELDS) if wanted[i] else (),
-                why=whys.get(i, out.why),
-            )
-            for i, out in enumerate(made.outs)
-        ]
-        return Compiled(select, outs, hidden)
+            source = derived(select(source, exp.Star(), *shared), "answer")
+        return Compiled(outer.from_(source, copy=False), outs, hidden)
+
+    def _of_answer(self, i: int, out: Out) -> Bars:
+        """The error bars of column i over the columns of the answer."""
+        if out.bars:
+            return held_bars(out, "answer")
+        if not out.estimate:
+            return error_bars.exact(column(SHOWN(i), "answer"))
+        bars = self.bars(out)
+        why = out.why or bars.why
+        if why:
+            self.lost(f"{out.name!r}", why)
+        lets = {name: f"privsql_let{i}_{name}" for name, _ in bars.shared}
+        written = {hidden_name(out.block, name): column(let) for name, let in lets.items()}
+        stderr, low, high, good = (
+            error_bars.realised(self.exported(bars.field(f), out.block), written) for f in FIELDS
+        )
+        shared = tuple((lets[name], self.exported(node, out.block)) for name, node in bars.shared)
+        return Bars(stderr, low, high, good, why, shared)
 
     def bare(self, made: Compiled, doubt: exp.Expr | None = None) -> Compiled:
         """The query with nothing but its own columns; the first is NULL where there is a doubt."""
         if not made.hidden:
             return made
-        tree = made.tree.this if isinstance(made.tree, exp.Subquery) else made.tree
-        names = [SHOWN(i) for i in range(len(made.outs))] + made.hidden
-        alias = exp.TableAlias(
-            this=exp.to_identifier("answer"),
-            columns=[exp.to_identifier(n, quoted=True) for n in names],
-        )
-        select = exp.Select().from_(exp.Subquery(this=tree, alias=alias), copy=False)
+        outer = exp.Select().from_(_answer(made), copy=False)
         for i, out in enumerate(made.outs):
-            value: exp.Expr = column(SHOWN(i), "answer")
-            if doubt is not None and i == 0:
-                value = unless(doubt, value)
-            choose(select, named(value, out.name))
-        result: exp.Expr = select
+            value = column(SHOWN(i), "answer")
+            define(outer, out.name, value if doubt is None or i else unless(doubt, value))
+        result: exp.Expr = outer
         if isinstance(made.tree, exp.Subquery):
             result = made.tree.copy()
-            result.set("this", select)
+            result.set("this", outer)
         return Compiled(result, made.outs, [])
 
     def renamed(self, made: Compiled, node: exp.Expr) -> Compiled:
@@ -247,20 +210,25 @@ class Showing:
         names = [c.name for c in alias.columns] if alias is not None and alias.columns else []
         if not names:
             return made
-        if isinstance(made.tree, exp.Select):
-            made.tree.set(
-                "expressions",
-                [
-                    named(p.this if isinstance(p, exp.Alias) else p, names[i])
-                    if i < len(names)
-                    else p
-                    for i, p in enumerate(made.tree.expressions)
-                ],
-            )
-        else:
+        if not isinstance(made.tree, exp.Select):
             raise Unsupported("column names after an alias of this kind of query")
-        outs = [
-            replace(out, name=names[i]) if i < len(names) else out
-            for i, out in enumerate(made.outs)
-        ]
+        shown, outs = list(made.tree.expressions), list(made.outs)
+        for i, name in enumerate(names[: len(shown)]):
+            shown[i] = named(shown[i].unalias(), name)
+        for i, name in enumerate(names[: len(outs)]):
+            outs[i] = replace(outs[i], name=name)
+        made.tree.set("expressions", shown)
         return replace(made, outs=outs)
+
+
+def _is_query(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Query)
+
+
+def _answer(made: Compiled) -> exp.Subquery:
+    """A query as a source whose columns, shown and hidden, have names of ours."""
+    tree = made.tree.this if isinstance(made.tree, exp.Subquery) else made.tree
+    names = [SHOWN(i) for i in range(len(made.outs))] + made.hidden
+    quoted = [exp.to_identifier(name, quoted=True) for name in names]
+    alias = exp.TableAlias(this=exp.to_identifier("answer"), columns=quoted)
+    return exp.Subquery(this=tree, alias=alias)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sqlglot import exp
 
 from privsql.sql.catalog import UnknownColumn
-from privsql.sql.expressions import ENOUGH_ROWS
+from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, least, quotient, with_columns
 from privsql.sql.nodes import (
     Unsupported,
     bare,
     column,
     columns_of,
+    define,
     is_aggregate,
-    named,
     outermost,
     place_of,
     sql,
@@ -29,11 +30,14 @@ from privsql.sql.outer.parts import (
     Part,
     block_covariance,
     default_name,
+    has_window,
     hidden_name,
+    is_window,
+    nodes_in,
     ordered_pairs,
     our_function,
 )
-from privsql.sql.outer.ratios import divisor, divisors, guard, quotients
+from privsql.sql.outer.ratios import divisor, divisors, guard
 from privsql.sql.outer.result import TWO_QUERIES, Showing, held_bars
 from privsql.sql.outer.totals import NoTotal, Translate, read_total
 from privsql.sql.reconstruct.columns import (
@@ -63,17 +67,11 @@ class Outer:
         """A SELECT over answers and public tables."""
         tree = select.copy()
         with_names(tree)
-        items: list[tuple[str, Compiled | None]] = []
         # The copy's sources must keep the identity by which CTEs are found.
-        originals = self._showing.sources.sources(select)
-        copies = self._showing.sources.sources(tree)
-        for original, source in zip(originals, copies, strict=True):
-            items.append(self._item(original, source))
-        for clause in ("expressions", "where", "group", "having", "qualify", "order"):
-            part = tree.args.get(clause)
-            for node in part if isinstance(part, list) else [part]:
-                if isinstance(node, exp.Expr):
-                    self._showing.subqueries(node)
+        sources = map(self._showing.sources.sources, (select, tree))
+        items = [self._item(original, source) for original, source in zip(*sources, strict=True)]
+        for node in nodes_in(tree, "expressions", "where", "group", "having", "qualify", "order"):
+            self._showing.subqueries(node)
         hidden = [name for _, made in items if made is not None for name in made.hidden]
         repeated = {name for name in hidden if hidden.count(name) > 1}
         columns = _Columns(items, repeated)
@@ -82,13 +80,11 @@ class Outer:
             or tree.args.get("distinct")
             or any(next(outermost(p, _is_plain_aggregate), None) for p in tree.expressions)
         )
-        for clause in ("where", "having", "qualify", "order"):
-            part = tree.args.get(clause)
-            if isinstance(part, exp.Expr):
-                compared = any(columns.uncertain(c) for c in columns_of(part))
-                if clause != "order" and (compared or self._showing.has_estimate_below(part)):
-                    self._showing.say_selected()
-                self._replace_ours(part, columns)
+        for part in nodes_in(tree, "where", "having", "qualify", "order"):
+            compared = any(columns.uncertain(c) for c in columns_of(part))
+            if part.arg_key != "order" and (compared or self._showing.has_estimate_below(part)):
+                self._showing.say_selected()
+            self._replace_ours(part, columns)
         self._where = tree.args.get("where")
         outs: list[Out] = []
         projections: list[exp.Expr] = []
@@ -98,24 +94,22 @@ class Outer:
                 projections.append(_star_without(projection, hidden))
                 outs += columns.star(projection)
                 continue
-            inner = projection.this if isinstance(projection, exp.Alias) else projection
-            out = self._out(inner, projection, columns, grouped)
-            outs.append(out)
+            outs.append(self._out(projection.unalias(), projection, columns, grouped))
             projections.append(projection)
         tree.set("expressions", projections)
-        for clause in ("expressions", "where", "having", "qualify", "order"):
-            self._guard_outside(tree.args.get(clause), columns, grouped)
+        for node in nodes_in(tree, "expressions", "where", "having", "qualify", "order"):
+            guard(node, lambda quotient: self._doubt(quotient, columns, grouped))
         if grouped:
             self._constants = {}
             outs = [replace(out, definition=None, bars=()) for out in outs]
             return self._aggregated(tree, outs, columns)
         kept = [name for name in dict.fromkeys(hidden) if name not in repeated]
         for name, node in self._constants.items():
-            tree.append("expressions", named(node, name))
+            define(tree, name, node)
         for alias, made in items:
             for name in made.hidden if made is not None else ():
                 if name in kept:
-                    tree.append("expressions", named(column(name, alias or None), name))
+                    define(tree, name, column(name, alias or None))
         hidden = [*self._constants, *kept]
         self._constants = {}
         for number, each in enumerate(self._showing.parts):
@@ -125,27 +119,21 @@ class Outer:
         whole = columns.whole and not any(tree.args.get(clause) for clause in clauses)
         return Compiled(tree, outs, hidden, whole)
 
-    def _guard_outside(self, clause: object, columns: _Columns, grouped: bool) -> None:
-        """Make denominators over answers NULL where they cannot be distinguished from zero."""
-
-        def doubt(quotient: exp.Expr) -> exp.Expr | None:
-            below = divisor(quotient)
-            found = {c.sql(): c for c in columns_of(below) if columns.uncertain(c)}
-            if not found:
-                return None
-            if grouped and not _inside_aggregate(quotient):
-                sums = self._sum_bars(below, columns)
-                return None if sums is None else error_bars.doubt_by(sums)
-            if next(outermost(below, lambda n: isinstance(n, exp.Window)), None) is not None:
-                return self._doubt_of_window(below, columns)
-            parts = [self._doubt_at(below, list(found.values()), columns)]
-            if parts[0] is None:
-                parts = [self._doubt_at(each, [each], columns) for each in found.values()]
-            return error_bars.any_of([part for part in parts if part is not None])
-
-        for node in clause if isinstance(clause, list) else [clause]:
-            if isinstance(node, exp.Expr):
-                guard(node, doubt)
+    def _doubt(self, quotient: exp.Expr, columns: _Columns, grouped: bool) -> exp.Expr | None:
+        """Where a denominator over answers cannot be distinguished from zero."""
+        below = divisor(quotient)
+        found = {c.sql(): c for c in columns_of(below) if columns.uncertain(c)}
+        if not found:
+            return None
+        if grouped and not _inside_aggregate(quotient):
+            sums = self._sum_bars(below, columns)
+            return None if sums is None else error_bars.doubt_by(sums)
+        if has_window(below):
+            return self._doubt_of_window(below, columns)
+        parts = [self._doubt_at(below, list(found.values()), columns)]
+        if parts[0] is None:
+            parts = [self._doubt_at(each, [each], columns) for each in found.values()]
+        return any_of(part for part in parts if part is not None)
 
     def _doubt_at(
         self, below: exp.Expr, named_: list[exp.Column], columns: _Columns
@@ -155,35 +143,27 @@ class Outer:
         if len({(alias, out.block) for alias, out in hits}) != 1:
             return None
         alias, out = hits[0]
-        if len(hits) == 1 and out.definition is None and out.bars:
-            if not isinstance(bare(below), exp.Column):
-                return None
+        if out.definition is None and out.bars and isinstance(bare(below), exp.Column):
             return error_bars.doubt_by(held_bars(out, alias))
         if any(each.definition is None for _, each in hits):
             return None
-        holder = exp.Paren(this=bare(below).copy())
         constants: dict[str, exp.Expr] = {}
-        for each in list(columns_of(holder)):
-            hit = columns.hit(each)
-            if hit is not None and hit[1].estimate and hit[1].definition is not None:
-                each.replace(exp.Paren(this=hit[1].definition.copy()))
-            else:
-                constants[CONSTANT(len(constants))] = each.copy()
-                each.replace(column(CONSTANT(len(constants) - 1)))
+
+        def constant(each: exp.Column) -> str:
+            constants[CONSTANT(len(constants))] = each.copy()
+            return CONSTANT(len(constants) - 1)
+
+        definition = _defined(bare(below), columns.hit, constant)
         part = self._showing.parts[out.block]
-        used = _estimates_in(holder, part)
-        pairs = ordered_pairs(part.pairs)
-        if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
-            return None
-        doubt = part.doubt(bare(holder))
+        doubt = part.doubt(definition) if _paired(definition, part) else None
         if doubt is None:
             return None
-        made = exp.Paren(this=doubt.copy())
-        for each in list(columns_of(made)):
-            known = constants.get(each.name)
+
+        def outside(each: exp.Column) -> exp.Expr:
             hidden = column(hidden_name(out.block, each.name), alias)
-            each.replace(hidden if known is None else known.copy())
-        return made
+            return constants.get(each.name, hidden).copy()
+
+        return exp.Paren(this=with_columns(doubt, outside))
 
     def _doubt_of_window(self, below: exp.Expr, columns: _Columns) -> exp.Expr | None:
         """The doubt of a denominator with a window, over the rows of one answer."""
@@ -207,15 +187,14 @@ class Outer:
         for i, out in enumerate(outs):
             if not out.estimate:
                 continue
-            projection = tree.expressions[i]
-            inner = bare(projection.this if isinstance(projection, exp.Alias) else projection)
-            bars = self._sum_bars(inner, columns) if not tree.args.get("distinct") else None
+            inner = bare(tree.expressions[i].unalias())
+            bars = None if tree.args.get("distinct") else self._sum_bars(inner, columns)
             if bars is None:
                 outs[i] = replace(out, why=out.why or NOT_ADDED)
                 continue
             names = tuple(f"privsql_sum{len(self._showing.parts)}_{i}_{f}" for f in FIELDS)
             for name, part in zip(names, FIELDS, strict=True):
-                tree.append("expressions", named(bars.field(part), name))
+                define(tree, name, bars.field(part))
             outs[i] = replace(out, bars=names)
             hidden += names
         return Compiled(tree, outs, hidden)
@@ -232,22 +211,22 @@ class Outer:
         block = part.leaf.block
         if len(block.sets) != 1 or any(key.sensitive for key in block.keys):
             return None
-        known = part.uncertain()
-        definition = hit[1].definition
+        known, definition = part.uncertain(), hit[1].definition
         spread = variance_of(definition, known, block_covariance(part.exported))
         if spread is None or any(depends(definition, name) for name in part.totals_done):
             return None
+
+        def hidden(name: str) -> exp.Expr:
+            return column(hidden_name(out.block, name))
+
         error: exp.Expr = exp.Sqrt(this=exp.Sum(this=self._showing.exported(spread, out.block)))
         if isinstance(node, exp.Avg):
-            below = exp.Count(this=node.this.copy())
-            error = exp.Div(this=error, expression=below, typed=False, safe=False)
-        z = exp.Max(this=column(hidden_name(out.block, CRITICAL)))
-        half = exp.Paren(this=exp.Mul(this=z, expression=error))
+            error = quotient(error, exp.Count(this=node.this.copy()))
+        half = exp.Paren(this=exp.Mul(this=exp.Max(this=hidden(CRITICAL)), expression=error))
         used = [name for name in known if depends(definition, name)]
-        rows = [column(hidden_name(out.block, effective_of(name))) for name in used]
-        least = rows[0] if len(rows) == 1 else exp.Least(this=rows[0], expressions=rows[1:])
-        sure = exp.Anonymous(this="bool_and", expressions=[column(hidden_name(out.block, CERTAIN))])
-        enough = exp.GTE(this=exp.Min(this=least), expression=exp.Literal.number(ENOUGH_ROWS))
+        rows = exp.Min(this=least([hidden(effective_of(name)) for name in used]))
+        enough = exp.GTE(this=rows, expression=exp.Literal.number(ENOUGH_ROWS))
+        sure = call("bool_and", hidden(CERTAIN))
         return Bars(
             error.copy(),
             exp.Sub(this=node.copy(), expression=half),
@@ -259,20 +238,19 @@ class Outer:
         alias = source.alias_or_name
         if isinstance(source, exp.Table):
             cte = None if source.db else self._showing.lookup(source.name)
-            if cte is None:
-                if not isinstance(source.this, exp.Identifier):
-                    raise Unsupported(
-                        "a table function in FROM", hint="query the published table or a public one"
-                    )
-                name = self._showing.catalog.public_table(source.name)
-                if name is None:
-                    raise UnknownColumn(
-                        f"there is no table {source.name!r}",
-                        hint=f"the published table is {self._showing.catalog.table!r}",
-                        place=place_of(original, self._showing.text),
-                    )
-                return alias, None
-            return alias, self._showing.compiled.get(id(cte))
+            if cte is not None:
+                return alias, self._showing.compiled.get(id(cte))
+            if not isinstance(source.this, exp.Identifier):
+                raise Unsupported(
+                    "a table function in FROM", hint="query the published table or a public one"
+                )
+            if self._showing.catalog.public_table(source.name) is None:
+                raise UnknownColumn(
+                    f"there is no table {source.name!r}",
+                    hint=f"the published table is {self._showing.catalog.table!r}",
+                    place=place_of(original, self._showing.text),
+                )
+            return alias, None
         if isinstance(source, exp.Subquery):
             made = self._showing.query(source.this)
             source.set("this", made.tree)
@@ -314,18 +292,11 @@ class Outer:
                 why = TWO_QUERIES
             why = "" if grouped and not deep else why or NOT_AT_HAND
             return Out(name, True, why=why, ratio=ratio)
-        holder = exp.Paren(this=plain.copy())
         block = uncertain[0][1].block
-        for each in list(columns_of(holder)):
-            hit = columns.find(each)
-            if hit is not None and hit[1].estimate and hit[1].definition is not None:
-                each.replace(exp.Paren(this=hit[1].definition.copy()))
-            else:
-                # A constant of the row: its value must be at hand where the error is.
-                each.replace(column(self._constant(each, block)))
-        part = self._showing.parts[block]
-        definition: exp.Expr = bare(holder)
-        if next(outermost(holder, lambda n: isinstance(n, exp.Window)), None) is not None:
+        # The value of a constant of the row must be at hand where the error is.
+        plain = _defined(plain, columns.find, lambda each: self._constant(each, block))
+        part, definition = self._showing.parts[block], plain
+        if has_window(plain):
             # Joined rows may repeat; the rows of one answer alone are what its block says.
             if not columns.alone:
                 why = "a window over joined rows, which may repeat"
@@ -339,19 +310,14 @@ class Outer:
             except NoTotal as problem:
                 part.pairs, part.totals = set(before), totals
                 return Out(name, True, why=str(problem), ratio=ratio)
-        used = _estimates_in(holder, part)
-        pairs = ordered_pairs(part.pairs)
-        if any((i, j) not in pairs for n, i in enumerate(used) for j in used[n:]):
+        if not _paired(plain, part):
             return Out(name, True, why=NOT_AT_HAND, ratio=ratio)
-        return self.made(name, True, definition, block, "")
+        return self.made(Out(name, True, definition, block))
 
     def _divides(self, node: exp.Expr, columns: _Columns) -> bool:
         """Whether an expression over answers divides by an estimate."""
         names = [c.name for c in columns_of(node) if columns.uncertain(c)]
-        below = [divisor(quotient) for quotient in quotients(node)]
-        return any(self._showing.has_estimate_below(each) for each in below) or bool(
-            divisors(node, names)
-        )
+        return bool(divisors(node, names)) or self._showing.divides_by_query(node)
 
     def _constant(self, node: exp.Column, block: int) -> str:
         """The name of a constant of the row in a block's definitions, the same for the same."""
@@ -364,21 +330,13 @@ class Outer:
         self._constants[prefix + name] = node.copy()
         return name
 
-    def made(
-        self,
-        name: str,
-        estimate: bool,
-        definition: exp.Expr | None,
-        block: int,
-        why: str,
-        ratio: bool = False,
-    ) -> Out:
+    def made(self, out: Out) -> Out:
         """A column with what its definition says about when it may come to nothing."""
-        part = self._showing.parts[block]
-        if definition is None:
-            return Out(name, estimate, None, block, why=why, ratio=ratio)
-        ratio, spread = ratio or part.divides(definition), part.is_spread(definition)
-        return Out(name, estimate, definition, block, why=why, ratio=ratio, spread=spread)
+        if out.definition is None:
+            return out
+        part = self._showing.parts[out.block]
+        ratio = out.ratio or part.divides(out.definition)
+        return replace(out, ratio=ratio, spread=part.is_spread(out.definition))
 
     def _outside(self, block: int) -> Translate:
         """Columns of a block, and constants of the row, as an outer SELECT names them."""
@@ -387,13 +345,11 @@ class Outer:
 
     @staticmethod
     def _translated(node: exp.Expr, block: int, constants: dict[str, exp.Expr]) -> exp.Expr:
-        holder = exp.Paren(this=node.copy())
-        for each in list(columns_of(holder)):
+        def outside(each: exp.Column) -> exp.Expr:
             name = hidden_name(block, each.name)
-            known = hidden_name(block, each.name) in constants
-            each.replace(constants[name].copy() if known else column(name))
-        inner: exp.Expr = holder.this
-        return inner
+            return constants[name].copy() if name in constants else column(name)
+
+        return with_columns(node, outside)
 
     def _replace_ours(self, node: exp.Expr, columns: _Columns) -> None:
         for each in list(node.find_all(exp.Anonymous)):
@@ -442,14 +398,12 @@ class Outer:
             # The last one knows the constants of all.
             _, translate = list(part.totals.values())[-1]
             made |= {name: translate(n) for name, n in self.columns_of_totals(part).items()}
-        exported = []
         for name, node in made.items():
-            exported.append(hidden_name(number, name))
-            tree.append("expressions", named(node, exported[-1]))
+            define(tree, hidden_name(number, name), node)
         part.exported |= set(made)
-        part.constants, part.totals_done = {}, {**part.totals_done, **part.totals}
-        part.totals = {}
-        return exported
+        part.totals_done |= part.totals
+        part.constants, part.totals = {}, {}
+        return [hidden_name(number, name) for name in made]
 
     def with_totals(
         self, node: exp.Expr, part: Part, filtered: bool, translate: Translate
@@ -457,7 +411,7 @@ class Outer:
         """A definition in which windows are variables of their own, or NoTotal."""
         holder = exp.Paren(this=node.copy())
         known = part.estimates()
-        for window in list(outermost(holder, lambda n: isinstance(n, exp.Window))):
+        for window in list(outermost(holder, is_window)):
             if any(depends(window, name) for name in part.totals_done):
                 raise NoTotal("a window over another window's estimates")
             if not any(depends(window, AGGREGATE(i)) for i in known):
@@ -516,10 +470,8 @@ class _Columns:
         found = self.hit(node)
         if found is None:
             return None
-        hidden = next(
-            (made.hidden for alias, made in self._items if alias == found[0] and made), []
-        )
-        if set(hidden) & self._repeated:
+        made = next(made for alias, made in self._items if alias == found[0] and made)
+        if set(made.hidden) & self._repeated:
             return found[0], replace(found[1], definition=None, why=TWO_QUERIES)
         return found
 
@@ -543,7 +495,7 @@ class _Columns:
             raise Unsupported(
                 "a star with REPLACE or RENAME over an answer", hint="list the columns"
             )
-        without = {_excluded(e) for e in star.args.get("except_") or star.args.get("except") or ()}
+        without = {each.name.casefold() for each in star.args.get("except_") or ()}
         found: list[Out] = []
         for alias, made in self._items:
             if table and alias.casefold() != table.casefold():
@@ -556,18 +508,34 @@ class _Columns:
         return found
 
 
-def _excluded(node: exp.Expr) -> str:
-    return node.name.casefold()
-
-
 def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
     made = node.copy()
     star = made.this if isinstance(made, exp.Column) else made
-    key = "except_" if "except_" in exp.Star.arg_types else "except"
-    already = list(star.args.get(key) or ())
-    names = list(dict.fromkeys(hidden))
-    star.set(key, already + [exp.to_identifier(name, quoted=True) for name in names] or None)
+    names = [exp.to_identifier(name, quoted=True) for name in dict.fromkeys(hidden)]
+    star.set("except_", [*(star.args.get("except_") or ()), *names] or None)
     return made
+
+
+def _defined(
+    node: exp.Expr,
+    find: Callable[[exp.Column], tuple[str, Out] | None],
+    constant: Callable[[exp.Column], str],
+) -> exp.Expr:
+    """An expression in which estimates are their definitions, and all else constants."""
+
+    def written(each: exp.Column) -> exp.Expr:
+        hit = find(each)
+        if hit is not None and hit[1].estimate and hit[1].definition is not None:
+            return exp.Paren(this=hit[1].definition.copy())
+        return column(constant(each))
+
+    return bare(with_columns(node, written))
+
+
+def _paired(definition: exp.Expr, part: Part) -> bool:
+    """Whether the covariances of all estimates in a definition are at hand."""
+    used, pairs = _estimates_in(definition, part), ordered_pairs(part.pairs)
+    return all((i, j) in pairs for n, i in enumerate(used) for j in used[n:])
 
 
 def _estimates_in(node: exp.Expr, part: Part) -> list[int]:

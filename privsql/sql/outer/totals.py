@@ -24,17 +24,27 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.bind.block import Block
-from privsql.sql.expressions import KNOWN_ROWS
-from privsql.sql.nodes import bare, cast, column, columns_of, number, sql, wrapped
+from privsql.sql.expressions import (
+    KNOWN_ROWS,
+    call,
+    case,
+    given,
+    is_null,
+    least,
+    nonzero,
+    or_false,
+    or_zero,
+    quotient,
+)
+from privsql.sql.nodes import bare, cast, column, columns_of, number, sql
 from privsql.sql.outer.calculus import (
     NotSmooth,
-    add,
-    by,
+    added,
     depends,
-    derivative,
     is_zero,
     multiply,
     size_of,
+    slopes_of,
 )
 from privsql.sql.outer.frames import Frame, between, read_frame
 from privsql.sql.reconstruct.columns import AGGREGATE, COVARIANCE, EFFECTIVE, KEY, WITH_TOTAL
@@ -68,15 +78,13 @@ class Total:
         """X_ij: covariance of a_i here with a_j over the rows that it goes with."""
         if self.classes:
             return column(WITH_TOTAL(i, j))
-        return column(COVARIANCE(min(i, j), max(i, j)))
+        return _covariance(i, j)
 
     def with_estimate(self, i: int) -> exp.Expr:
         """Covariance of the total with estimate i of the same row."""
         if not self.frame.here:
             return number(0.0)
-        total: exp.Expr = number(0)
-        for j, slope in self.slopes.items():
-            total = add(total, multiply(slope, self.shared(i, j)))
+        total = added(multiply(slope, self.shared(i, j)) for j, slope in self.slopes.items())
         return self._scaled(self._given(total, number(0.0)))
 
     def with_total(self, other: Total) -> exp.Expr | None:
@@ -86,15 +94,12 @@ class Total:
             return None
         # Covariances with sums over all classes belong to the cells of the finer total.
         fine, wide = (other, self) if self.classes and not other.classes else (self, other)
-        each: exp.Expr = number(0)
-        for i, left in fine.slopes.items():
-            for j, right in wide.slopes.items():
-                each = add(each, multiply(multiply(left, right), wide.shared(i, j)))
+        each = fine._products(wide, lambda slope, i, j: multiply(slope, wide.shared(i, j)))
         total: exp.Expr = common.over(exp.Sum(this=each))
         if not (self.simple and other.simple):
             total = self._known_sum(other, common, each)
         elif not common.here:  # there may be no row
-            total = exp.Coalesce(this=total, expressions=[number(0.0)])
+            total = or_zero(total)
         return other._scaled(self._scaled(total))
 
     def _known_sum(self, other: Total, common: Frame, each: exp.Expr) -> exp.Expr:
@@ -102,15 +107,20 @@ class Total:
         there = self._there()
         if other.key != self.key:
             there = exp.And(this=there, expression=other._there())
-        lost: exp.Expr = exp.Is(this=wrapped(each), expression=exp.Null())
+        lost = is_null(each)
         if not self.classes and not other.classes:
             lost = exp.And(this=there, expression=lost)
-        gaps = common.over(exp.Anonymous(this="bool_or", expressions=[lost]))
-        nothing = exp.Coalesce(this=gaps, expressions=[exp.Boolean(this=False)])
-        total = exp.Coalesce(
-            this=common.over(exp.Sum(this=_where(there.copy(), each))), expressions=[number(0.0)]
+        gaps = or_false(common.over(call("bool_or", lost)))
+        total = or_zero(common.over(exp.Sum(this=case(there.copy(), each))))
+        return case(exp.Not(this=gaps), total)
+
+    def _products(self, other: Total, term: Callable[[exp.Expr, int, int], exp.Expr]) -> exp.Expr:
+        """The sum of a term for each slope of one total times one of another."""
+        return added(
+            term(multiply(left, right), i, j)
+            for i, left in self.slopes.items()
+            for j, right in other.slopes.items()
         )
-        return exp.Case(ifs=[exp.If(this=exp.Not(this=nothing), true=total)])
 
     def size(self) -> exp.Expr:
         """The variance's terms without their signs: what rounding is measured by.
@@ -118,11 +128,11 @@ class Total:
         A covariance with a sum over classes is such a sum itself: one of its terms is that
         with the cell's own estimate, which stands for it.
         """
-        each: exp.Expr = number(0)
-        for i, left in self.slopes.items():
-            for j, right in self.slopes.items():
-                own = exp.Abs(this=column(COVARIANCE(min(i, j), max(i, j))))
-                each = add(each, multiply(size_of(multiply(left, right)), own))
+
+        def term(slope: exp.Expr, i: int, j: int) -> exp.Expr:
+            return multiply(size_of(slope), exp.Abs(this=_covariance(i, j)))
+
+        each = self._products(self, term)
         return self._scaled(self._scaled(self.frame.over(exp.Sum(this=self._given(each)))))
 
     def effective(self) -> exp.Expr:
@@ -132,51 +142,41 @@ class Total:
         ``(sum u)^2 / sum(u^2 / e)``; the variance stands for u.  The cells of a sensitive key
         are not independent: their sum has at least those of its weakest one.
         """
-        rows = [column(EFFECTIVE(j)) for j in self.slopes]
-        least = rows[0] if len(rows) == 1 else exp.Least(this=rows[0], expressions=rows[1:])
-        weakest = self.frame.over(exp.Min(this=self._given(least)))
+        rows = least([column(EFFECTIVE(j)) for j in self.slopes])
+        weakest = self.frame.over(exp.Min(this=self._given(rows)))
         known = number(KNOWN_ROWS)
         if self.classes:
             return exp.Coalesce(this=weakest, expressions=[known])
-        each: exp.Expr = number(0)
-        for i, left in self.slopes.items():
-            for j, right in self.slopes.items():
-                each = add(each, multiply(multiply(left, right), self.shared(i, j)))
+        each = self._products(self, lambda slope, i, j: multiply(slope, self.shared(i, j)))
         u = exp.Abs(this=each)
-        share = exp.Div(
-            this=exp.Mul(this=u, expression=u.copy()), expression=least, typed=False, safe=False
+        square = exp.Mul(this=u, expression=u.copy())
+        share = exp.Div(this=square, expression=rows, typed=False, safe=False)
+        top, bottom = (
+            self.frame.over(exp.Sum(this=self._given(node))) for node in (u.copy(), share)
         )
-        sums = [self.frame.over(exp.Sum(this=self._given(node))) for node in (u.copy(), share)]
-        ratio = exp.Div(
-            this=exp.Mul(this=sums[0], expression=sums[0].copy()),
-            expression=exp.Nullif(this=sums[1], expression=number(0)),
-            typed=False,
-            safe=False,
-        )
-        some = exp.LT(this=weakest, expression=known)
+        squared = exp.Mul(this=top, expression=top.copy())
+        ratio = exp.Div(this=squared, expression=nonzero(bottom), typed=False, safe=False)
         found = exp.Coalesce(this=ratio, expressions=[weakest.copy()])
-        return exp.Case(ifs=[exp.If(this=some, true=found)], default=known.copy())
+        return case(exp.LT(this=weakest, expression=known), found, known.copy())
 
     def _there(self) -> exp.Expr:
         """Whether a row has a value to add."""
-        return exp.Not(this=exp.Is(this=wrapped(self.value.copy()), expression=exp.Null()))
+        return given(self.value.copy())
 
     def _given(self, node: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
         """A row's part, where it has a value to add."""
-        return node if self.simple else _where(self._there(), node, other)
+        return node if self.simple else case(self._there(), node, other)
 
     def _scaled(self, node: exp.Expr) -> exp.Expr:
         if not self.mean:
             return node
         many = cast(self.frame.over(exp.Count(this=self.value.copy())), "DOUBLE")
-        below = exp.Nullif(this=many, expression=number(0))
-        return exp.Paren(
-            this=exp.Div(this=wrapped(node), expression=below, typed=False, safe=False)
-        )
+        return exp.Paren(this=quotient(node, nonzero(many)))
 
 
-def _where(condition: exp.Expr, node: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
-    return exp.Case(ifs=[exp.If(this=condition, true=node)], default=other)
+def _covariance(i: int, j: int) -> exp.Expr:
+    """Covariance of two estimates of one row."""
+    return column(COVARIANCE(min(i, j), max(i, j)))
 
 
 def read_total(
@@ -204,16 +204,13 @@ def read_total(
     if any(depends(node, each) for node in parts for each in names):
         raise NoTotal("which rows a window takes depends on estimates")
     try:
-        slopes = {
-            j: derivative(inner, by(AGGREGATE(j)))
-            for j in uncertain
-            if depends(inner, AGGREGATE(j))
-        }
+        found = slopes_of(inner, names)
     except NotSmooth:
         raise NoTotal("a window over an expression that is not smooth") from None
-    if any(depends(slope, each) for slope in slopes.values() for each in names):
+    if any(depends(slope, each) for slope in found.values() for each in names):
         raise NoTotal("a window over a product or quotient of estimates")
-    slopes = {j: slope for j, slope in slopes.items() if not is_zero(slope)}
+    by_name = dict(zip(names, uncertain, strict=True))
+    slopes = {by_name[name]: slope for name, slope in found.items() if not is_zero(slope)}
     if any(block.aggregates[j].kind != "linear" for j in slopes):
         raise NoTotal("a window over a median, a quantile or a mode")
     sensitive = {KEY(i) for i, key in enumerate(block.keys) if key.sensitive}
@@ -256,7 +253,7 @@ def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | Non
         if isinstance(inner, exp.Distinct | exp.Order):
             raise NoTotal("a window with DISTINCT or an order inside")
         if condition is not None:
-            inner = exp.Case(ifs=[exp.If(this=condition.copy(), true=inner.copy())])
+            inner = case(condition.copy(), inner.copy())
         return inner, frame, isinstance(function, exp.Avg), None
     if isinstance(function, exp.Lag | exp.Lead) and condition is None:
         offset = _whole(function.args.get("offset"))

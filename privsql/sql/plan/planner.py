@@ -46,6 +46,7 @@ from privsql.sql.reconstruct.sums import Sums
 from privsql.sql.reconstruct.writer import Step, Writer
 from privsql.sql.scan.forms import MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.scan.moments.reconstruction import Moments
+from privsql.sql.scan.one_pass import Pass, Scan
 from privsql.sql.scan.state_scan import ADDITIVE, StateScan, exact_scan
 
 
@@ -119,11 +120,11 @@ class PlanWriter:
         planner = Planner(self._catalog, block, self._asked, self._domain)
         states = planner.plan(wanted)
         scan = StateScan(self._catalog, block, states)
-        self._add_exact(scan, block)
+        self._add_exact(scan.shared, block)
         sums = Sums(
             block,
             states,
-            scan,
+            scan.shared,
             prefix,
             part.pairs,
             self._domain,
@@ -154,7 +155,7 @@ class PlanWriter:
     def _asked(self, tree: exp.Expr) -> pa.Table:
         return self._run(self._parameters.bind(tree))
 
-    def _add_exact(self, scan: StateScan, block: Block) -> None:
+    def _add_exact(self, scan: Pass, block: Block) -> None:
         """Let the scan bring exact aggregates too, unless they need a scan of their own."""
         exact = [a.call for a in block.aggregates if a.kind == "exact"]
         together = [
@@ -189,7 +190,7 @@ class PlanWriter:
     ) -> BlockPlan:
         moments.prepare()
         scan = moments.scan(self._choose(moments.able, moments.counting_pays))
-        self._add_exact(scan, part.leaf.block)
+        self._add_exact(scan.shared, part.leaf.block)
         steps = moments.steps(prefix)
         known = moments.informative
         made = self._block_plan(prefix, part, scan, {}, steps, moments.states, known)
@@ -208,26 +209,26 @@ class PlanWriter:
         self,
         prefix: str,
         part: Part,
-        scan: StateScan,
+        scan: Scan,
         tables: Mapping[str, pa.Table],
         steps: tuple[Step, ...],
         states: States,
         informative: tuple[bool, ...] | None,
     ) -> BlockPlan:
-        block, beside = part.leaf.block, None
-        moments = scan.form in MOMENTS
+        block, shared, beside = part.leaf.block, scan.shared, None
+        moments = shared.form in MOMENTS
         watched: dict[int, bool] = {}
         if informative is not None and block.estimated and self._behind is not None:
             supports = supports_of(block, informative)
             if supports and Membership(self._catalog, block).inside(supports):
                 watched = {k: each.weight is not None for k, each in supports.items()}
-                scan.watched = Membership(self._catalog, block).watched(supports, packed=moments)
-        if scan.beside:
-            tree = exact_scan(self._catalog, block, family=BESIDE, grouping=True)
+                shared.watched = Membership(self._catalog, block).watched(supports, packed=moments)
+        if shared.beside:
+            tree = exact_scan(self._catalog, block, family=BESIDE)
             beside = self._parameters.bind(tree)
-        if not moments:
+        if isinstance(scan, StateScan):
             # All sums are named by now.
-            scan.form = self._choose(scan.able)
+            shared.form = self._choose(scan.able)
         written = self._parameters.bind(scan.write())
         pairs = tuple(sorted({(min(i, j), max(i, j)) for i, j in part.pairs}))
         totals = tuple(sorted(set(part.classes)))
@@ -243,7 +244,7 @@ class PlanWriter:
             totals,
             informative,
             watched,
-            form=scan.form,
+            form=shared.form,
         )
 
     def behind(self, plan: BlockPlan) -> Behind | None:

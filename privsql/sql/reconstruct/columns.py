@@ -164,6 +164,16 @@ class Pair:
     over_all: bool = False
 
     @property
+    def functions(self) -> tuple[str, str]:
+        """Both functions."""
+        return FUNCTION(self.t), (FUNCTION_ALL if self.over_all else FUNCTION)(self.u)
+
+    @property
+    def inverses(self) -> tuple[str, str]:
+        """Both functions inverted."""
+        return INVERSE(self.t), (INVERSE_ALL if self.over_all else INVERSE)(self.u)
+
+    @property
     def product(self) -> str:
         """Second moment of a row."""
         return (PRODUCT_ALL if self.over_all else PRODUCT)(self.t, self.u)

@@ -12,22 +12,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.sql.bind.block import Quantile
-from privsql.sql.expressions import call, field
+from privsql.sql.expressions import call, field, null
 from privsql.sql.nodes import Unsupported, cast, column, named, number, sql, wrapped
 from privsql.sql.plan.states import States
-from privsql.sql.reconstruct.columns import (
-    AGGREGATE,
-    CRITICAL,
-    EFFECTIVE,
-    HIGH,
-    LOW,
-    OBSERVED,
-    ORDERED,
-    POSITION,
-    RELIABLE,
-    STDERR,
-    TALLY,
-)
+from privsql.sql.reconstruct import columns
 
 
 class Scale(Enum):
@@ -42,9 +30,8 @@ def located(i: int, aggregate: Quantile, states: States) -> exp.Expr:
     """The positions of quantile i (udfs.quantile)."""
     kind = "disc" if scale_of(aggregate, states) is Scale.ORDER else "cont"
     fraction = cast(wrapped(aggregate.fraction), "DOUBLE")
-    return call(
-        "privsql_quantile", column(TALLY(i)), fraction, exp.Literal.string(kind), column(CRITICAL)
-    )
+    tally, z = column(columns.TALLY(i)), column(columns.CRITICAL)
+    return call("privsql_quantile", tally, fraction, exp.Literal.string(kind), z)
 
 
 def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
@@ -52,12 +39,12 @@ def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
     scale = scale_of(aggregate, states)
 
     def value(part: str) -> exp.Expr:
-        at = exp.Add(this=field(column(POSITION(i)), part), expression=number(1))
-        found = call("list_extract", column(ORDERED(i)), at)
+        at = exp.Add(this=field(column(columns.POSITION(i)), part), expression=number(1))
+        found = call("list_extract", column(columns.ORDERED(i)), at)
         return found if scale is Scale.ORDER else cast(found, scale.value)
 
     lower, upper = value("lower"), value("upper")
-    fraction = field(column(POSITION(i)), "fraction")
+    fraction = field(column(columns.POSITION(i)), "fraction")
     middle = lower
     if scale is Scale.TIME:
         micros = [call("epoch_us", node) for node in (lower, upper)]
@@ -66,18 +53,16 @@ def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
         middle = call("make_timestamp", exp.Add(this=micros[0].copy(), expression=steps))
     elif scale is Scale.NUMBER:
         rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=fraction.copy()))
-        middle = exp.Add(
-            this=exp.Mul(this=lower, expression=rest),
-            expression=exp.Mul(this=upper, expression=fraction),
-        )
-    nothing = cast(exp.Null(), "DOUBLE")
-    return [
-        named(middle, AGGREGATE(i)),
-        named(value("low"), LOW(i)),
-        named(value("high"), HIGH(i)),
-        named(field(column(POSITION(i)), "reliable"), RELIABLE(i)),
-        *(named(nothing.copy(), family(i)) for family in (STDERR, EFFECTIVE, OBSERVED)),
-    ]
+        below = exp.Mul(this=lower, expression=rest)
+        middle = exp.Add(this=below, expression=exp.Mul(this=upper, expression=fraction))
+    made = {
+        columns.AGGREGATE: middle,
+        columns.LOW: value("low"),
+        columns.HIGH: value("high"),
+        columns.RELIABLE: field(column(columns.POSITION(i)), "reliable"),
+    }
+    made |= dict.fromkeys((columns.STDERR, columns.EFFECTIVE, columns.OBSERVED), null("DOUBLE"))
+    return [named(node, family(i)) for family, node in made.items()]
 
 
 def scale_of(aggregate: Quantile, states: States) -> Scale:

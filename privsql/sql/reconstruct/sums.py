@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TypeVar
 
 from sqlglot import exp
 
 from privsql.sql.bind.block import Aggregate, Block, Linear, Mode, Quantile, pieces_of_block
-from privsql.sql.nodes import (
-    column,
-    number,
-    sql,
-    wrapped,
-)
+from privsql.sql.expressions import product_of
+from privsql.sql.nodes import column, number, sql, wrapped
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
 from privsql.sql.reconstruct.inverted import Inverted, Measure
-from privsql.sql.scan.state_scan import StateScan
+from privsql.sql.scan.one_pass import Pass
+
+# Aggregates that are one sum; SUM's count only tells NULL.
+SIMPLE = ("count", "count_if", "sum")
 
 A = TypeVar("A", Linear, Quantile, Mode)
 
@@ -38,11 +38,10 @@ class Bases:
 
     block: Block
     states: States
-    scan: StateScan
+    scan: Pass
     base: Sequence[Sequence[int]]  # pieces of each base
     halves: Sequence[str]  # public half of each piece
     pairs: Sequence[tuple[int, int]]  # aggregates whose covariances are wanted
-    needed: Sequence[tuple[int, int]]  # bases whose covariances those need
     domain: Callable[[str], str]  # the table of a column's domain
     certain: exp.Expr  # whether all answers of a cell are exact
     iterative: bool = False  # whether the likelihood is maximised
@@ -64,7 +63,7 @@ class Sums:
         self,
         block: Block,
         states: States,
-        scan: StateScan,
+        scan: Pass,
         prefix: str,
         pairs: Iterable[tuple[int, int]],
         domain: Callable[[str], str],
@@ -91,24 +90,9 @@ class Sums:
         )
         # Where nothing was replaced nothing varies, and no sums are needed to say so.
         self.fixed = not scan.weighted and all(axis.fixed for axis in states.axes)
-        self.cross_pairs = sorted(
-            {
-                (t, u)
-                for k, other in self.total_pairs
-                if not self.fixed
-                for t in self.base[k]
-                for u in self.base[other]
-            }
-        )
-        self.piece_pairs = sorted(
-            {
-                (min(t, u), max(t, u))
-                for k, other in self.needed
-                if not self.fixed
-                for t in self.base[k]
-                for u in self.base[other]
-            }
-        )
+        self.cross_pairs = sorted(set(self._pieces_of(self.total_pairs)))
+        self.piece_pairs = sorted({(min(pair), max(pair)) for pair in self._pieces_of(self.needed)})
+        self.crossed = list(dict.fromkeys(u for _, u in self.cross_pairs))
         # Every sum must be named before the scan is written.
         self.row_count = scan.rows()
         self.halves = [scan.half(piece) for piece in self.pieces]
@@ -128,6 +112,11 @@ class Sums:
         self.inverted: Inverted | None = self._ask_lowest() if iterative else None
         self._own_axes = [self._axes_of(piece.sensitive) for piece in self.pieces]
         self._key_axes = [self._axes_of([key.expression]) for key in block.keys if key.sensitive]
+
+    def _pieces_of(self, pairs: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+        """The pieces of pairs of bases, where anything varies."""
+        for k, other in () if self.fixed else pairs:
+            yield from product(self.base[k], self.base[other])
 
     # -- the axes that a piece varies along ---------------------------------------------
 
@@ -237,30 +226,24 @@ class Sums:
     def score_intervals(self) -> frozenset[int]:
         """Aggregates with the score interval, in the cells of all keys together."""
         scored = self.scored(max(self.block.sets, key=len, default=()))
-        return frozenset(
-            i
-            for i, aggregate in enumerate(self.block.aggregates)
-            if counted_piece(aggregate, self.base, scored) is not None
-        )
+        return with_score(self.block, self.base, scored)
 
     @property
     def massed(self) -> set[int]:
         """Axes whose masses are wanted."""
         found: set[int] = set()
         for chosen in self.block.sets:
-            found |= set(self.scored(chosen).values())
-            pairs = [(t, u, chosen) for t, u in self.piece_pairs]
-            pairs += [(t, u, chosen) for t, u in self.cross_pairs]
-            found |= {i for each in pairs if (i := self.whole(*each)) is not None}
+            whole = [self.whole(t, u, chosen) for t, u in (*self.piece_pairs, *self.cross_pairs)]
+            found |= {*self.scored(chosen).values(), *(i for i in whole if i is not None)}
         return found
 
     def _ask_lowest(self) -> Inverted:
         measures: list[Measure] = []
         for t, half in enumerate(self.halves):
             value = self.pieces[t].value
-            if value is None or self.scan.indicator(half) or least_of(half) in self.lowest:
-                continue
             name = least_of(half)
+            if value is None or self.scan.indicator(half) or name in self.lowest:
+                continue
             least = exp.Least(this=exp.Min(this=column(half)), expressions=[number(0.0)])
             self.scan.sums[name] = least
             self.lowest.add(name)
@@ -279,18 +262,12 @@ class Sums:
         They tell the effective rows of a piece whose error is that of the sample alone.
         """
         w = column(ROW_WEIGHT)
-        each: exp.Expr = exp.Mul(
-            this=w, expression=exp.Paren(this=exp.Sub(this=w, expression=number(1.0)))
-        )
-        if half:
-            v = column(half)
-            each = exp.Mul(this=each, expression=exp.Mul(this=v, expression=v))
-        # The number of rows is a sum where stored rows stand for several.
-        times = column(TIMES) if isinstance(self.scan.sums[self.row_count], exp.Sum) else None
-        for name, power in zip(sampled_of(half), (1, 2), strict=True):
-            node = each if power == 1 else exp.Mul(this=wrapped(each), expression=wrapped(each))
-            if times is not None:
-                node = exp.Mul(this=times, expression=wrapped(node))
+        less = exp.Paren(this=exp.Sub(this=w, expression=number(1.0)))
+        each = product_of([w, less, *([column(half)] * 2 if half else [])])
+        square = exp.Mul(this=wrapped(each), expression=wrapped(each))
+        for name, node in zip(sampled_of(half), (each, square), strict=True):
+            if self.scan.catalog.multiplicity:
+                node = exp.Mul(this=column(TIMES), expression=wrapped(node))
             self.scan.sums[name] = exp.Sum(this=node)
 
     def column_of(self, kind: str, one: str, two: str = "") -> exp.Column:
@@ -335,13 +312,20 @@ def counted_piece(
     aggregate: Aggregate, base: Sequence[Sequence[int]], scored: Collection[int]
 ) -> int | None:
     """The one piece whose rows an aggregate counts, where it has the score interval."""
-    if aggregate.kind != "linear" or aggregate.call.name not in ("count", "count_if", "sum"):
+    if aggregate.kind != "linear" or aggregate.call.name not in SIMPLE:
         return None
     pieces = base[aggregate.bases[0]]
     return pieces[0] if len(pieces) == 1 and pieces[0] in scored else None
 
 
+def with_score(
+    block: Block, base: Sequence[Sequence[int]], scored: Collection[int]
+) -> frozenset[int]:
+    """Aggregates with the score interval."""
+    everything = enumerate(block.aggregates)
+    return frozenset(i for i, a in everything if counted_piece(a, base, scored) is not None)
+
+
 def varying(aggregate: Aggregate) -> tuple[int, ...]:
     """The bases that an aggregate's error comes from; SUM's count only tells NULL."""
-    simple = aggregate.call.name in ("count", "count_if", "sum")
-    return aggregate.bases[:1] if simple else aggregate.bases
+    return aggregate.bases[:1] if aggregate.call.name in SIMPLE else aggregate.bases

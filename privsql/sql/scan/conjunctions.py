@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import combinations
 
 from sqlglot import exp
 
-from privsql.sql.nodes import cast, choose, column, derived, named, table
+from privsql.sql.expressions import call
+from privsql.sql.nodes import cast, column, define, derived, select, table
 from privsql.sql.reconstruct.columns import COUNTED
 
 # Truth values that are counted together, each and all of them.
@@ -24,45 +26,35 @@ def conjunctions(
     ``inner`` has the keys and the bits of each row; the result has a row for every state.
     """
     subsets = [s for size in range(len(bits) + 1) for s in combinations(range(len(bits)), size)]
-    source: exp.Expr = inner
+    source = inner
     for size in range(2, len(bits) + 1):
         # One condition more a level: DuckDB would not see what conjunctions have in common.
-        level = exp.Select(expressions=[exp.Star()])
-        for chosen in subsets:
-            if len(chosen) == size:
-                rest, last = column(_all_of(bits, chosen[:-1])), column(bits[chosen[-1]])
-                both = exp.And(this=rest, expression=last)
-                choose(level, named(both, _all_of(bits, chosen)))
-        source = level.from_(derived(source, "rows"), copy=False)
-    counted = exp.Select(expressions=[column(key) for key in keys])
-    for n, chosen in enumerate(subsets):
-        number_of = exp.Count(this=exp.Star(), big_int=True)
-        if chosen:
-            truths = exp.Anonymous(this="count_if", expressions=[column(_all_of(bits, chosen))])
-            choose(counted, named(cast(truths, "BIGINT"), COUNTED(n)))
-        else:
-            choose(counted, named(number_of, COUNTED(n)))
-    counted.from_(derived(source, "rows"), copy=False)
+        source = select(derived(source, "rows"), exp.Star())
+        for chosen in combinations(range(len(bits)), size):
+            rest, last = column(_all_of(bits, chosen[:-1])), column(bits[chosen[-1]])
+            define(source, _all_of(bits, chosen), exp.And(this=rest, expression=last))
+    counted = select(derived(source, "rows"), *map(column, keys))
+    define(counted, COUNTED(0), exp.Count(this=exp.Star(), big_int=True))
+    for n, chosen in enumerate(subsets[1:], 1):
+        truths = call("count_if", column(_all_of(bits, chosen)))
+        define(counted, COUNTED(n), cast(truths, "BIGINT"))
     if keys:
         counted.group_by(*map(column, keys), copy=False)
     places = {chosen: n for n, chosen in enumerate(subsets)}
-    whole: exp.Expr | None = None
+    states: list[exp.Expr] = []
     for true in subsets:
-        state = exp.Select(expressions=[column(key) for key in keys])
+        state = select(table("counted"), *map(column, keys))
         for i, bit in enumerate(bits):
-            choose(state, named(exp.Boolean(this=i in true), bit))
-        total: exp.Expr | None = None
-        for more in subsets:
-            if set(more) & set(true):
-                continue
-            term = column(COUNTED(places[tuple(sorted((*true, *more)))]))
-            kind = exp.Sub if len(more) % 2 else exp.Add
-            total = term if total is None else kind(this=total, expression=term)
-        choose(state, named(total if total is not None else exp.Null(), name))
-        state.from_(table("counted"), copy=False)
-        whole = state if whole is None else exp.Union(this=whole, expression=state, distinct=False)
-    if whole is None:
-        raise AssertionError("there is at least the state in which nothing is true")
+            define(state, bit, exp.Boolean(this=i in true))
+        total: exp.Expr = column(COUNTED(places[true]))
+        for more in subsets[1:]:
+            if not set(more) & set(true):
+                term = column(COUNTED(places[tuple(sorted((*true, *more)))]))
+                kind = exp.Sub if len(more) % 2 else exp.Add
+                total = kind(this=total, expression=term)
+        define(state, name, total)
+        states.append(state)
+    whole = reduce(lambda a, b: exp.Union(this=a, expression=b, distinct=False), states)
     alias = exp.TableAlias(this=exp.to_identifier("counted", quoted=True))
     cte = exp.CTE(this=counted, alias=alias, materialized=True)
     whole.set("with_", exp.With(expressions=[cte]))

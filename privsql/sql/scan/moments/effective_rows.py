@@ -37,12 +37,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.sql.expressions import call, or_zero
-from privsql.sql.nodes import cast, column, named, number, wrapped
+from privsql.sql.expressions import call, case, nonzero, null, or_zero, positive, quotient
+from privsql.sql.nodes import column, named, number, wrapped
 from privsql.sql.outer.calculus import add, multiply
 from privsql.sql.reconstruct.columns import FOURTH, MOST_ROWS, SECOND
 from privsql.sql.scan.moments.factors import Product
-from privsql.sql.scan.moments.weights import MomentScan, Sums, literal, scaled
+from privsql.sql.scan.moments.weights import Sums, literal, scaled
+from privsql.sql.scan.one_pass import Pass
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ class Bound:
         """The mean of K, what is left of its square, and the farthest that K is from it."""
         if not self.ends:
             return [column(f"{name}_{t}") for name in self.sums]
-        rows = exp.Nullif(this=column(f"rows_{t}"), expression=number(0))
-        mean = or_zero(exp.Div(this=self.first, expression=rows, typed=False, safe=False))
+        mean = or_zero(quotient(self.first, nonzero(column(f"rows_{t}"))))
         known = exp.Mul(this=self.first, expression=wrapped(mean))
         second = call("greatest", exp.Sub(this=self.square, expression=known), literal(0.0))
         carried = [column(f"{name}_{t}") for name in self.sums if name not in ("first", "square")]
@@ -82,21 +82,16 @@ class Bound:
         low, high = (literal(end) for end in self.ends)
         away = exp.Sub(this=high, expression=mean), exp.Sub(this=mean, expression=low)
         reach = call("power", call("greatest", *away), number(2))
-        fourths, most, heavy = rows, None, None
+        fourths, top, count = rows, multiply(reach, second), _central(self.count, mean, 4)
         if "fourths" in self.sums:
-            fourths, most = column(f"fourths_{t}"), column(f"most_{t}")
-            below = exp.Nullif(this=rows, expression=number(0))
-            heavy = or_zero(exp.Div(this=fourths, expression=below, typed=False, safe=False))
-        top = multiply(reach, second)
-        floor, count = _central(self.floor, mean, 4), _central(self.count, mean, 4)
-        if most is not None and heavy is not None:
-            top = multiply(most, top)
+            fourths = column(f"fourths_{t}")
+            heavy = or_zero(quotient(fourths, nonzero(rows)))
+            top = multiply(column(f"most_{t}"), top)
             count = multiply(call("power", heavy, number(2)), count)
-        fourth = add(add(top, multiply(fourths, floor)), count)
+        fourth = add(add(top, multiply(fourths, _central(self.floor, mean, 4))), count)
         # What has no rows has no error.
-        some = exp.If(this=exp.GT(this=rows, expression=number(0)), true=fourth)
-        none = exp.Case(ifs=[some], default=literal(0.0))
-        return [named(second, SECOND(t)), named(none, FOURTH(t))]
+        some = case(positive(rows), fourth, literal(0.0))
+        return [named(second, SECOND(t)), named(some, FOURTH(t))]
 
     def most(self, t: int) -> exp.Alias:
         """The most effective rows; NULL where only a second scan can decide."""
@@ -106,13 +101,12 @@ class Bound:
         if not self.ends:
             return literal(0.0)  # exactly known, so that there are no more of them than least
         if len(self.support) < 3:
-            return cast(exp.Null(), "DOUBLE")
+            return null("DOUBLE")
         second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
-        below = exp.Nullif(this=rows, expression=number(0))
-        floor = multiply(rows, wrapped(_central(self.floor, mean, 4)))
+        square = multiply(second, second)
         least = [
-            exp.Div(this=multiply(second, second), expression=below, typed=False, safe=False),
-            floor,
+            exp.Div(this=square, expression=nonzero(rows), typed=False, safe=False),
+            multiply(rows, wrapped(_central(self.floor, mean, 4))),
             _central(self.count, mean, 4),
         ]
         values = sorted(self.support)
@@ -120,8 +114,7 @@ class Bound:
             least.append(_skewed(ordered, scaled(sign, mean), second, rows))
         more = multiply(rows, wrapped(_central(self.floor, mean, 2)))
         top = call("power", add(second, more), number(2))
-        bottom = exp.Nullif(this=call("greatest", *least), expression=number(0))
-        return exp.Div(this=top, expression=bottom, typed=False, safe=False)
+        return quotient(top, nonzero(call("greatest", *least)))
 
 
 def _skewed(values: Sequence[float], mean: exp.Expr, second: exp.Expr, rows: exp.Expr) -> exp.Expr:
@@ -129,31 +122,22 @@ def _skewed(values: Sequence[float], mean: exp.Expr, second: exp.Expr, rows: exp
     *others, c, a = values
     # In K the place to be near to is 2 m - (a + c) / 2.
     place = exp.Sub(this=scaled(2.0, wrapped(mean)), expression=literal((a + c) / 2))
-    nearest: exp.Expr = literal(others[-1])
+    nearest = literal(others[-1])
     if len(others) > 1:
-        nearest = exp.Case(
-            ifs=[
-                exp.If(
-                    this=exp.LT(this=exp.Paren(this=place), expression=literal((v + w) / 2)),
-                    true=literal(v),
-                )
-                for v, w in pairwise(others)
-            ],
-            default=literal(others[-1]),
-        )
+        middles = [(v, literal((v + w) / 2)) for v, w in pairwise(others)]
+        left = [
+            exp.If(this=exp.LT(this=exp.Paren(this=place), expression=middle), true=literal(v))
+            for v, middle in middles
+        ]
+        nearest = exp.Case(ifs=left, default=nearest)
     one, two, three = (
         exp.Paren(this=exp.Sub(this=value, expression=wrapped(mean)))
         for value in (literal(a), nearest, literal(c))
     )
     d = exp.Paren(this=add(add(one, two), three))
-    pairs = exp.Paren(
-        this=add(
-            add(multiply(one, two), multiply(one, three)),
-            multiply(two, three),
-        )
-    )
+    pairs = add(add(multiply(one, two), multiply(one, three)), multiply(two, three))
     product = multiply(multiply(one, two), three)
-    squares = exp.Sub(this=multiply(d, d), expression=pairs)
+    squares = exp.Sub(this=multiply(d, d), expression=exp.Paren(this=pairs))
     return add(multiply(wrapped(squares), second), multiply(multiply(d, product), rows))
 
 
@@ -170,50 +154,51 @@ def _together(values: Sequence[float], inverse: NDArray[np.float64]) -> tuple[fl
 
 def bound(sums: Sums, product: Product, half: str, weighted: bool, t: int) -> Bound:
     """The bound of piece t, which names the sums that it wants of the scan."""
-    columns, scan = sums.columns, sums.scan
+    columns, scan, shared = sums.columns, sums.scan, sums.scan.shared
     own_half = [half, half] if half else []
     if not product.parts:
         if not weighted or not product.constant:
             return Bound()
-        return Bound(sums=_sampled(scan, own_half, product.constant**2))
+        return Bound(sums=_sampled(shared, own_half, product.constant**2))
     plain = Product(product.constant, (), product.parts)
-    low, high = product.constant, product.constant
+    ends = [product.constant]
     floor = [product.constant**i for i in range(5)]
     count = list(floor)
     support: tuple[float, ...] = (product.constant,)
     for part in product.parts:
         inverse = columns.inverse(part)
-        ends = [a * b for a in (low, high) for b in (inverse.min(), inverse.max())]
-        low, high = float(min(ends)), float(max(ends))
+        both = [float(a * b) for a in ends for b in (inverse.min(), inverse.max())]
+        ends = [min(both), max(both)]
         own = np.unique(inverse)
         support = _together(support, own)
         for i in range(5):
             mass = columns.mass(part.column, inverse**i)
             floor[i] *= (1 - columns.retention(part.column)) * mass
             count[i] *= float((own**i).sum())
-    even = not weighted and (not half or scan.indicator(half))
+    even = not weighted and (not half or shared.indicator(half))
     # The measure under which rows count: m W^2 v^2.
-    taken: dict[str, exp.Expr] = {}
     if even:
-        taken["rows"] = column(scan.added([half or None], 1))
+        taken: dict[str, exp.Expr] = {"rows": column(shared.added([half], 1))}
         first, square = sums.first(product), sums.second(product, product)
     else:
         weight, scale = scan.weight(plain), sums.scale(plain)
-        one = scan.added([*own_half, weight], 2)
-        two = scan.added([*own_half, weight, weight], 2)
-        taken["rows"] = column(scan.added(own_half, 2))
-        taken["first"] = scaled(scale, column(one))
-        taken["square"] = scaled(scale**2, column(two))
-        taken["fourths"] = column(scan.added([*own_half, *own_half], 4))
-        taken["most"] = column(scan.largest(half))
+        one = shared.added([*own_half, weight], 2)
+        two = shared.added([*own_half, weight, weight], 2)
+        taken = {
+            "rows": column(shared.added(own_half, 2)),
+            "first": scaled(scale, column(one)),
+            "square": scaled(scale**2, column(two)),
+            "fourths": column(shared.added([*own_half, *own_half], 4)),
+            "most": column(scan.largest(half)),
+        }
         first, square = column(f"first_{t}"), column(f"square_{t}")
-    return Bound((low, high), taken, first, square, floor, count, support if even else ())
+    return Bound((ends[0], ends[-1]), taken, first, square, floor, count, support if even else ())
 
 
-def _sampled(scan: MomentScan, half: Sequence[str], scale: float) -> dict[str, exp.Expr]:
+def _sampled(shared: Pass, half: Sequence[str], scale: float) -> dict[str, exp.Expr]:
     """``W^2 - W`` and its square ``W^4 - 2 W^3 + W^2``, times powers of v."""
-    two, one = (column(scan.added(half, w)) for w in (2, 1))
-    four, three, square = (column(scan.added([*half, *half], w)) for w in (4, 3, 2))
+    two, one = (column(shared.added(half, w)) for w in (2, 1))
+    four, three, square = (column(shared.added([*half, *half], w)) for w in (4, 3, 2))
     less = exp.Sub(this=four, expression=scaled(2.0, three))
     return {
         "second": scaled(scale, exp.Paren(this=exp.Sub(this=two, expression=one))),

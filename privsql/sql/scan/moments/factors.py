@@ -26,7 +26,7 @@ from privsql.channels.cells import Cells
 from privsql.channels.mechanisms import Replace
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.expressions import call
-from privsql.sql.nodes import cast, choose, column, derived, named, sql, table, wrapped
+from privsql.sql.nodes import cast, column, define, derived, joined, sql, table, wrapped
 from privsql.sql.plan.states import Axis, States
 from privsql.sql.reconstruct.columns import ATOM, TRUTH
 
@@ -120,38 +120,30 @@ class Columns:
                 kind = "BOOLEAN" if text in self._conditions else "DOUBLE"
                 order = [exp.Ordered(this=column("i", PUBLISHED), nulls_first=False)]
                 value = exp.Order(this=cast(wrapped(node.copy()), kind), expressions=order)
-                choose(made, named(call("list", value), ATOM(len(texts))))
+                define(made, ATOM(len(texts)), call("list", value))
                 texts.append(text)
             made.from_(table(self._domain(name), PUBLISHED), copy=False)
-            source = derived(made, f"domain{len(texts)}")
-            if query.args.get("from_") is None:
-                query.set("from_", exp.From(this=source))
-            else:
-                query.append("joins", exp.Join(this=source, kind="CROSS"))
+            joined(query, derived(made, f"domain{len(texts)}"))
         found = self._run(query) if texts else pa.table({})
-        for i, text in enumerate(texts):
-            lists: Any = found.column(i).combine_chunks()
-            self._found[text] = lists.values
-        for text, array in self._found.items():
+        for text, chunks in zip(texts, found.columns, strict=True):
+            lists: Any = chunks.combine_chunks()
+            self._found[text] = array = lists.values
             filled = array.fill_null(False if text in self._conditions else 0.0)
             self._values[text] = np.asarray(filled.to_numpy(zero_copy_only=False))
         self._cells = {name: self._cells_of(name) for name in self.names}
 
     def may_be_null(self, node: exp.Expr) -> bool:
         """Whether an expression is NULL for some value of the domain."""
-        return bool(self._found[self._text(node)].null_count)
-
-    def _text(self, node: exp.Expr) -> str:
-        return self._known[id(node)]
+        return bool(self._found[self._known[id(node)]].null_count)
 
     def truth(self, node: exp.Expr) -> Bools:
         """Where a condition is true."""
-        found: Bools = self._values[self._text(node)].astype(np.bool_)
+        found: Bools = self._values[self._known[id(node)]].astype(np.bool_)
         return found
 
     def value(self, node: exp.Expr) -> Floats:
         """Values of an expression, 0 where it is NULL."""
-        found: Floats = self._values[self._text(node)].astype(np.float64)
+        found: Floats = self._values[self._known[id(node)]].astype(np.float64)
         return found
 
     def retention(self, name: str) -> float:

@@ -17,8 +17,8 @@ and the step that makes their bases.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable
-from functools import reduce
 
 import numpy as np
 from sqlglot import exp
@@ -29,34 +29,26 @@ from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import DataError
 from privsql.sql.bind.block import Block, pieces_of_block
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.expressions import ENOUGH_ROWS, call, or_zero
+from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, or_zero
 from privsql.sql.nodes import (
     bare,
     cast,
     choose,
     column,
     columns_of,
+    define,
     derived,
     named,
     number,
+    select,
     table,
     wrapped,
 )
-from privsql.sql.outer.calculus import add
+from privsql.sql.outer.calculus import add, added
 from privsql.sql.plan.states import MOST_STATES, States
-from privsql.sql.reconstruct.columns import (
-    BASE,
-    BASE_COVARIANCE,
-    CONDITION_ROWS,
-    EXACT,
-    KEY,
-    MASS,
-    MOST_ROWS,
-    OBSERVED_BASE,
-    ROWS,
-)
+from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.estimates import Estimates
-from privsql.sql.reconstruct.sums import Bases, base_pairs, counted_piece
+from privsql.sql.reconstruct.sums import Bases, base_pairs, with_score
 from privsql.sql.reconstruct.writer import Step
 from privsql.sql.scan.forms import COUNTS, WEIGHTS
 from privsql.sql.scan.moments.effective_rows import bound
@@ -94,12 +86,11 @@ class Moments:
 
     def _owner(self, node: exp.Expr) -> str | None:
         """The one sensitive column of an expression that has no other columns."""
-        found = set()
-        for each in columns_of(node):
-            if each.table != PUBLISHED or each.name not in self._catalog.sensitive:
-                return None
-            found.add(each.name)
-        return found.pop() if len(found) == 1 and not node.find(exp.Query) else None
+        owners = {(each.table, each.name) for each in columns_of(node)}
+        if len(owners) != 1 or node.find(exp.Query):
+            return None
+        ((table_of, name),) = owners
+        return name if table_of == PUBLISHED and name in self._catalog.sensitive else None
 
     def _looked(self) -> bool:
         block = self._block
@@ -168,7 +159,7 @@ class Moments:
             parts[part.column] = part if mine is None else mine * part
         halves: list[str] = []
         for half in sorted((*one.halves, *two.halves)):
-            if not (half in halves and self._scan.indicator(half)):
+            if not (half in halves and self._shared.indicator(half)):
                 halves.append(half)
         ordered = [parts[name] for name in self._columns.names if name in parts]
         return folded(one.constant * two.constant, tuple(halves), ordered)
@@ -178,15 +169,15 @@ class Moments:
     def prepare(self) -> None:
         """Make the functions of rows that are to be added up."""
         self._states = self._columns.shape()
-        self._scan = MomentScan(self._catalog, self._block, self._columns, self._states)
-        self._rows = self._scan.rows()
-        self._halves = [self._scan.half(piece) for piece in self._pieces]
+        self._scan = MomentScan(self._catalog, self._block, self._columns)
+        self._shared = self._scan.shared
+        self._rows = self._shared.rows()
+        self._halves = [self._shared.half(piece) for piece in self._pieces]
         self._products = [self._piece(t, half) for t, half in enumerate(self._halves)]
         self._squares = {
             (t, u): self._times(self._products[t], self._products[u])
             for k, other in self._needed
-            for t in self._base[k]
-            for u in self._base[other]
+            for t, u in itertools.product(self._base[k], self._base[other])
         }
 
     @property
@@ -208,7 +199,7 @@ class Moments:
     def scan(self, form: str) -> MomentScan:
         """The scan in one form; its sums are named by ``steps``."""
         self._counted = form == COUNTS
-        self._scan.form = form
+        self._shared.form = form
         return self._scan
 
     @property
@@ -230,11 +221,10 @@ class Moments:
         known = Bases(
             self._block,
             self._states,
-            self._scan,
+            self._shared,
             self._base,
             self._halves,
             self._pairs,
-            self._needed,
             self._domain,
             certain=exp.Boolean(this=self._columns.certain and not self._catalog.weighted),
             sure=self._sure,
@@ -258,19 +248,16 @@ class Moments:
             if i in weighed or i not in scored:
                 for t, rows in pieces.items():
                     least = exp.LT(this=wrapped(rows), expression=number(ENOUGH_ROWS))
+                    enough = [number(float(ENOUGH_ROWS))]
+                    above = exp.Coalesce(this=column(columns.MOST_ROWS(t)), expressions=enough)
                     # A little less, for rounding.
-                    most = exp.GTE(
-                        this=exp.Coalesce(
-                            this=column(MOST_ROWS(t)), expressions=[number(float(ENOUGH_ROWS))]
-                        ),
-                        expression=number(ENOUGH_ROWS * (1 - 1e-9)),
-                    )
+                    most = exp.GTE(this=above, expression=number(ENOUGH_ROWS * (1 - 1e-9)))
                     doubts[t] = exp.Paren(this=exp.And(this=least, expression=most))
-        if not doubts:
+        either = any_of(doubts.values())
+        if either is None:
             return None
-        either = reduce(lambda a, b: exp.Or(this=a, expression=b), doubts.values())
-        made = exp.Select(expressions=[named(call("bool_or", either), "doubtful")])
-        return made.from_(derived(self._bounded, "bases"), copy=False)
+        doubtful = named(call("bool_or", either), "doubtful")
+        return select(derived(self._bounded, "bases"), doubtful)
 
     @property
     def _sure(self) -> frozenset[int]:
@@ -290,11 +277,7 @@ class Moments:
     @property
     def score_intervals(self) -> frozenset[int]:
         """Aggregates with the score interval."""
-        return frozenset(
-            i
-            for i, aggregate in enumerate(self._block.aggregates)
-            if counted_piece(aggregate, self._base, self._scored) is not None
-        )
+        return with_score(self._block, self._base, self._scored)
 
     @property
     def _scored(self) -> dict[int, float]:
@@ -305,72 +288,64 @@ class Moments:
             if len(product.parts) == 1
             and product.parts[0].indicator
             and product.constant == 1.0
-            and all(self._scan.indicator(half) for half in product.halves)
+            and all(self._shared.indicator(half) for half in product.halves)
             and not self._catalog.weighted
         }
 
     def _bases(self, prefix: str) -> exp.Select:
-        keys = [KEY(i) for i in range(len(self._block.keys))]
-        kept = [*keys, ROWS, *(EXACT(i) for i in range(len(self._scan.exact)))]
-        sums: list[exp.Alias] = []
-        seen: list[exp.Alias] = []
+        sums: dict[str, exp.Expr] = {}
+        seen: dict[str, exp.Expr] = {}
         scored = self._scored
         for k, pieces in enumerate(self._base):
-            wanted = self._observed or self._counted or set(pieces) <= set(scored)
-            made, shown = number(0), number(0)
-            for t in pieces:
-                made = add(made, self._sums.first(self._products[t]))
-                if wanted:
-                    shown = add(shown, self._sums.seen(self._products[t]))
-            sums.append(named(_double(made), BASE(k)))
-            seen.append(named(_double(shown if wanted else exp.Null()), OBSERVED_BASE(k)))
+            products = [self._products[t] for t in pieces]
+            sums[columns.BASE(k)] = added(map(self._sums.first, products))
+            shown: exp.Expr = exp.Null()
+            if self._observed or self._counted or set(pieces) <= set(scored):
+                shown = added(map(self._sums.seen, products))
+            seen[columns.OBSERVED_BASE(k)] = _double(shown)
         for k, other in self._needed:
-            sums.append(named(_double(self._covariance(k, other)), BASE_COVARIANCE(k, other)))
+            sums[columns.BASE_COVARIANCE(k, other)] = self._covariance(k, other)
         for t in scored:
             (part,) = self._products[t].parts
-            mass = self._columns.mass(part.column, part.values)
-            seen.append(named(literal(mass), MASS(t)))
+            seen[columns.MASS(t)] = literal(self._columns.mass(part.column, part.values))
             if self._halves[t]:
-                counted = column(self._scan.added([self._halves[t]], 1))
-                seen.append(named(_double(counted), CONDITION_ROWS(t)))
+                counted = column(self._shared.added([self._halves[t]], 1))
+                seen[columns.CONDITION_ROWS(t)] = _double(counted)
         bounds = [
             bound(self._sums, product, self._halves[t], self._catalog.weighted, t)
             for t, product in enumerate(self._products)
         ]
         # All sums of the scan are named by now.
-        first = exp.Select(expressions=[*map(column, keys)])
-        choose(first, named(cast(or_zero(column(self._rows)), "BIGINT"), ROWS))
-        choose(first, *map(column, kept[len(keys) + 1 :]))
-        for name in self._scan.sums:
+        keys = [columns.KEY(i) for i in range(len(self._block.keys))]
+        exact = [columns.EXACT(i) for i in range(len(self._shared.exact))]
+        first = select(table(f"{prefix}_scan"), *map(column, keys))
+        define(first, columns.ROWS, cast(or_zero(column(self._rows)), "BIGINT"))
+        choose(first, *map(column, exact))
+        for name in self._shared.sums:
             zeroed = exp.Coalesce(this=column(name), expressions=[literal(0.0)])
-            choose(first, named(zeroed, name))
-        first.from_(table(f"{prefix}_scan"), copy=False)
-        second = exp.Select(expressions=[*map(column, kept), *seen])
-        choose(second, *(named(node, name) for name, node in self._sums.totals.values()))
+            define(first, name, zeroed)
+        kept = [*keys, columns.ROWS, *exact]
+        second = select(derived(first, "sums"), *map(column, kept))
+        for name, node in (*seen.items(), *self._sums.totals.values()):
+            define(second, name, node)
+        third = select(derived(second, "sums"), *map(column, (*kept, *seen)))
+        for name, node in sums.items():
+            define(third, name, _double(node))
+        last = select(derived(third, "centred"), *map(column, (*kept, *seen, *sums)))
+        self._bounded = select(derived(third, "centred"))
         for t, one in enumerate(bounds):
             choose(second, *one.taken(t))
-        second.from_(derived(first, "sums"), copy=False)
-        shown_names = [node.alias for node in seen]
-        third = exp.Select(expressions=[*map(column, (*kept, *shown_names)), *sums])
-        for t, one in enumerate(bounds):
             choose(third, *one.centred(t))
-        third.from_(derived(second, "sums"), copy=False)
-        names = [*shown_names, *(node.alias for node in sums)]
-        last = exp.Select(expressions=[*map(column, (*kept, *names))])
-        self._bounded = exp.Select().from_(derived(third, "centred"), copy=False)
-        for t, one in enumerate(bounds):
             choose(last, *one.weights(t))
             choose(self._bounded, *one.weights(t), one.most(t))
-        return last.from_(derived(third, "centred"), copy=False)
+        return last
 
     def _covariance(self, k: int, other: int) -> exp.Expr:
         total: exp.Expr = number(0)
-        for t in self._base[k]:
-            for u in self._base[other]:
-                second = self._sums.second(self._products[t], self._products[u])
-                expected = self._sums.expected(t, u)
-                if self._catalog.weighted and self._is_everyone(t, u):
-                    continue
+        for t, u in itertools.product(self._base[k], self._base[other]):
+            second = self._sums.second(self._products[t], self._products[u])
+            expected = self._sums.expected(t, u)
+            if not (self._catalog.weighted and self._is_everyone(t, u)):
                 part = exp.Sub(this=wrapped(second), expression=wrapped(expected))
                 total = add(total, part)
         return total
@@ -388,11 +363,7 @@ class Moments:
 def _plain(node: exp.Expr) -> exp.Expr:
     """A condition without ``IS TRUE`` around it, which is what a truth means anyway."""
     node = bare(node)
-    while (
-        isinstance(node, exp.Is)
-        and isinstance(node.expression, exp.Boolean)
-        and node.expression.this
-    ):
+    while isinstance(node, exp.Is) and node.expression == exp.true():
         node = bare(node.this)
     return node
 

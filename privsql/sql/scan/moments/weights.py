@@ -20,54 +20,42 @@ from sqlglot import exp
 from privsql.errors import DataError
 from privsql.sql.bind.block import Block
 from privsql.sql.catalog import Catalog
-from privsql.sql.expressions import call, dot
-from privsql.sql.nodes import cast, choose, column, derived, every, named, number, wrapped
-from privsql.sql.plan.states import States
-from privsql.sql.reconstruct.columns import (
-    CONDITION,
-    PARTIAL,
-    ROW_WEIGHT,
-    SUM,
-    TIMES,
-    WEIGHT,
-    Family,
+from privsql.sql.expressions import call, case, dot, product_of
+from privsql.sql.nodes import (
+    cast,
+    column,
+    define,
+    derived,
+    every,
+    named,
+    number,
+    select,
+    wrapped,
 )
+from privsql.sql.reconstruct.columns import CONDITION, PARTIAL, ROW_WEIGHT, WEIGHT, Family
+from privsql.sql.scan.forms import WEIGHTS
 from privsql.sql.scan.moments.factors import Columns, Part, Product
-from privsql.sql.scan.state_scan import StateScan
+from privsql.sql.scan.one_pass import Pass
 
 Form = dict[frozenset[str], float]  # a polynomial in truth values: which hold -> coefficient
 Squares = Mapping[tuple[int, int], Product]  # products of two pieces, by their places
 
 
-class MomentScan(StateScan):
+class MomentScan:
     """Writes the scan that adds up inverted rows."""
 
-    def __init__(self, catalog: Catalog, block: Block, columns: Columns, states: States) -> None:
-        super().__init__(catalog, block, states)
+    def __init__(self, catalog: Catalog, block: Block, columns: Columns) -> None:
+        self.shared = Pass(catalog, block, WEIGHTS)
         self._columns = columns
-        self._rowwise: dict[str, exp.Expr] = {}
-        self._places: dict[tuple[str, bytes], str] = {}
-        self._subsets: dict[frozenset[str], str] = {}
+        self._rowwise: dict[str, exp.Expr] = {}  # what is computed for each row
+        self._truths: dict[tuple[str, bytes], str] = {}
         self._pairs: dict[frozenset[str], frozenset[str]] = {}
         self._weights: dict[tuple[Any, ...], str | None] = {}
-        self._added: dict[tuple[Any, ...], str] = {}
-
-    def codes(self) -> list[str]:
-        """No states are distinguished."""
-        return []
-
-    def _coded(self) -> list[exp.Expr]:
-        return [named(node, name) for name, node in self._rowwise.items()]
 
     def _row(self, node: exp.Expr, family: Family) -> str:
         """Name something that is computed for each row."""
         name = family(len(self._rowwise))
         self._rowwise[name] = node
-        return name
-
-    def _total(self, node: exp.Expr) -> str:
-        name = SUM(len(self.sums))
-        self.sums[name] = node
         return name
 
     def _kept(self, part: Part) -> list[exp.Expr]:
@@ -82,8 +70,7 @@ class MomentScan(StateScan):
         kept = self._kept(part)
         for factor in part.factors:
             if not self._columns.value(factor).all():
-                value = cast(wrapped(factor), "DOUBLE")
-                kept.append(exp.NEQ(this=value, expression=literal(0.0)))
+                kept.append(exp.NEQ(this=_double(factor), expression=literal(0.0)))
         condition = every(kept) or exp.Boolean(this=True)
         if any(self._columns.may_be_null(node) for node in (*part.truths, *part.factors)):
             condition = exp.Is(this=wrapped(condition), expression=exp.Boolean(this=True))
@@ -91,17 +78,18 @@ class MomentScan(StateScan):
 
     def truth(self, part: Part) -> str:
         """Name a condition that is evaluated for each row."""
-        if part.key not in self._places:
-            self._places[part.key] = self._row(self._true(part), CONDITION)
-        return self._places[part.key]
+        if part.key not in self._truths:
+            self._truths[part.key] = self._row(self._true(part), CONDITION)
+        return self._truths[part.key]
 
     def together(self, names: frozenset[str]) -> str:
         """Count the rows in which conditions are all true."""
-        if names not in self._subsets:
+
+        def count() -> exp.Expr:
             self._both(names)
-            node = cast(call("count_if", column(_joined(names))), "BIGINT")
-            self._subsets[names] = self._total(node)
-        return self._subsets[names]
+            return cast(call("count_if", column(_joined(names))), "BIGINT")
+
+        return self.shared.sum_as(names, count)
 
     def _both(self, names: frozenset[str]) -> None:
         """All conditions together, as one more condition and all of the others."""
@@ -110,40 +98,30 @@ class MomentScan(StateScan):
             self._both(rest)
             self._pairs[names] = rest
 
-    def write(self) -> exp.Select:
+    def write(self) -> exp.Expr:
         """The scan as a tree.
 
         Conjunctions grow by one condition a sub-select: DuckDB would not find what
         ``a AND b AND c`` and ``a AND b`` have in common.
         """
-        made = super().write()
-        if not isinstance(made, exp.Select):
-            raise AssertionError("rows are weighed in one SELECT")
-        source: exp.Expr = made.args["from_"].this
+        rowwise = [named(node, name) for name, node in self._rowwise.items()]
+        source = derived(self.shared.select(rowwise), "rows")
         for size in range(2, 1 + max(map(len, self._pairs), default=1)):
-            level = exp.Select(expressions=[exp.Star()])
+            level = select(source, exp.Star())
             for names, rest in self._pairs.items():
                 if len(names) == size:
                     (more,) = names - rest
                     both = exp.And(this=column(_joined(rest)), expression=column(more))
-                    choose(level, named(both, _joined(names)))
-            source = derived(level.from_(source, copy=False), "rows")
-        made.set("from_", exp.From(this=source))
-        return made
+                    define(level, _joined(names), both)
+            source = derived(level, "rows")
+        return self.shared.summed(source, ())
 
     def _weight(self, part: Part, inverted: bool) -> exp.Expr:
         """``g - c``, or g itself; division by p is left for later."""
+        value = product_of(map(_double, part.factors or [self._true(part)]))
         condition = every(self._kept(part))
-        value: exp.Expr
-        if not part.factors:
-            value = cast(wrapped(self._true(part)), "DOUBLE")
-        else:
-            value = cast(wrapped(part.factors[0]), "DOUBLE")
-            for factor in part.factors[1:]:
-                other = cast(wrapped(factor), "DOUBLE")
-                value = exp.Mul(this=value, expression=other)
-            if condition is not None:
-                value = exp.Case(ifs=[exp.If(this=condition, true=value)], default=number(0.0))
+        if part.factors and condition is not None:
+            value = case(condition, value, number(0.0))
         shift = self._columns.shift(part) if inverted else 0.0
         if shift:
             value = exp.Sub(this=wrapped(value), expression=number(shift))
@@ -153,44 +131,18 @@ class MomentScan(StateScan):
         """Name the row's weight without its constant; None where it is 1."""
         key = (product.key, inverted)
         if key not in self._weights:
-            self._weights[key] = self._new_weight(product, inverted)
+            halves = [self.shared.halves[half].node for half in product.halves]
+            factors = [wrapped(node.copy()) for node in halves if node is not None]
+            factors += [self._weight(part, inverted) for part in product.parts]
+            made = self._row(product_of(factors), WEIGHT) if factors else None
+            self._weights[key] = made
         return self._weights[key]
-
-    def _new_weight(self, product: Product, inverted: bool) -> str | None:
-        factors: list[exp.Expr] = []
-        for half in product.halves:
-            node = self._halves[half].node
-            factors += [wrapped(node.copy())] if node is not None else []
-        factors += [self._weight(part, inverted) for part in product.parts]
-        if not factors:
-            return None
-        made = factors[0]
-        for factor in factors[1:]:
-            made = exp.Mul(this=made, expression=factor)
-        return self._row(made, WEIGHT)
-
-    def added(self, names: Sequence[str | None], weight: int) -> str:
-        """Name the sum of products of row columns, times m and powers of W."""
-        key = (*names, weight)
-        if key not in self._added:
-            self._added[key] = self._new_sum(names, weight)
-        return self._added[key]
-
-    def _new_sum(self, names: Sequence[str | None], weight: int) -> str:
-        terms: list[exp.Expr] = []
-        if self._catalog.multiplicity:
-            terms.append(column(TIMES))
-        terms += [column(ROW_WEIGHT)] * (weight if self._catalog.weighted else 0)
-        terms += [column(name) for name in names if name is not None]
-        return self._total(_sum(terms)) if len(terms) > self._catalog.multiplicity else self.rows()
 
     def largest(self, half: str) -> str:
         """Name the largest ``W^2 v^2`` of a row."""
-        if ("most", half) not in self._added:
-            terms = [column(ROW_WEIGHT)] * 2 if self._catalog.weighted else []
-            terms += [column(half)] * 2 if half else []
-            self._added["most", half] = self._total(exp.Max(this=_product(terms)))
-        return self._added["most", half]
+        factors = [ROW_WEIGHT] * 2 * self.shared.weighted + [half] * 2 * bool(half)
+        largest = exp.Max(this=product_of(map(column, factors)))
+        return self.shared.sum_as(("most", half), lambda: largest)
 
 
 def _place(name: str) -> int:
@@ -201,17 +153,8 @@ def _joined(names: frozenset[str]) -> str:
     return "_".join(sorted(names, key=_place))
 
 
-def _product(terms: Sequence[exp.Expr]) -> exp.Expr:
-    made = terms[0]
-    for term in terms[1:]:
-        made = exp.Mul(this=made, expression=term)
-    return made
-
-
-def _sum(terms: Sequence[exp.Expr]) -> exp.Expr:
-    if not terms:
-        return exp.Count(this=exp.Star(), big_int=True)
-    return exp.Sum(this=_product(terms))
+def _double(node: exp.Expr) -> exp.Expr:
+    return cast(wrapped(node), "DOUBLE")
 
 
 # Conditions of two pieces that may be counted together: each and all of them make 2^k counts.
@@ -262,7 +205,7 @@ class Sums:
     ) -> None:
         self.scan = scan
         self.columns = columns
-        self._rows = scan.rows()
+        self._shared = scan.shared
         self._products = products
         self._squares = squares
         self._counted = counted
@@ -287,7 +230,7 @@ class Sums:
         names, weights = [], []
         for chosen, weight in form.items():
             if weight:
-                names.append(self.scan.together(chosen) if chosen else self._rows)
+                names.append(self.scan.together(chosen) if chosen else self._shared.rows())
                 weights.append(weight)
         if len(names) <= 1:
             return scaled(weights[0], column(names[0])) if names else number(0)
@@ -310,7 +253,7 @@ class Sums:
         def make() -> exp.Expr:
             if self._counted:
                 return self._linear(self._form(product))
-            name = self.scan.added([self.scan.weight(product)], 1)
+            name = self._shared.added([self.scan.weight(product)], 1)
             return scaled(self.scale(product), column(name))
 
         return self._named("first", (product.constant, product.key), make)
@@ -319,7 +262,7 @@ class Sums:
         """``sum m W g`` over published rows."""
         if self._counted:
             return self._linear(self._form(product, inverted=False))
-        name = self.scan.added([self.scan.weight(product, inverted=False)], 1)
+        name = self._shared.added([self.scan.weight(product, inverted=False)], 1)
         return scaled(product.constant, column(name))
 
     def second(self, one: Product, two: Product) -> exp.Expr:
@@ -330,7 +273,7 @@ class Sums:
                 return self._linear(_multiplied(self._form(one), self._form(two)))
             names = [self.scan.weight(one), self.scan.weight(two)]
             scale = self.scale(one) * self.scale(two)
-            return scaled(scale, column(self.scan.added(sorted(names, key=str), 2)))
+            return scaled(scale, column(self._shared.added(sorted(names, key=str), 2)))
 
         keys = sorted([(one.constant, one.key), (two.constant, two.key)])
         return self._named("second", tuple(keys), make)
