@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels.cells import Cells, refine
-from privsql.errors import ChannelError, TooLargeError, with_article
+from privsql.errors import ChannelError, Error, TooLargeError, with_article
 
 Array = NDArray[np.float64]
 
@@ -209,19 +209,25 @@ def checked_number(value: object, name: str) -> float:
     return number
 
 
-def checked_size(value: object) -> int:
-    """Return the number of values of a domain, or refuse it."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ChannelError("the size of a domain must be a whole number of at least 1")
+def checked_size(value: object, name: str = "the size of a domain", least: int = 1) -> int:
+    """Return a number of values, or refuse it."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ChannelError(f"{name} must be a whole number of at least {least}")
     return int(value)
+
+
+def as_floats(values: object, name: str, error: type[Error] = ChannelError) -> Array:
+    """Return numbers as an array, or refuse what is none."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        # Not chained: numpy's message quotes the value.
+        raise error(f"{name} must hold numbers, in rows of one length") from None
 
 
 def checked_array(value: object, name: str, dimensions: int) -> Array:
     """Return a read-only array of probabilities, or refuse it."""
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ChannelError(f"{name} must hold numbers, in rows of one length") from None
+    array = as_floats(value, name).copy()
     if array.ndim != dimensions or array.size == 0:
         raise ChannelError(f"{name} must have {dimensions} dimension(s) and not be empty")
     if not np.isfinite(array).all():
@@ -234,11 +240,7 @@ def checked_array(value: object, name: str, dimensions: int) -> Array:
 
 def on_domain(values: ArrayLike, size: int) -> Array:
     """Return a function on the domain, or refuse one of another length."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        # Not chained: numpy's message quotes the value.
-        raise ChannelError("a function on the domain must be numbers") from None
+    array = as_floats(values, "a function on the domain")
     if array.ndim == 0 or array.shape[-1] != size:
         found = array.shape[-1] if array.ndim else "none"
         raise ChannelError(f"expected one number for each of {size} values, found {found}")

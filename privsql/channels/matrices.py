@@ -18,6 +18,7 @@ from privsql.channels.channel import (
     Channel,
     amplification,
     checked_array,
+    checked_size,
     on_domain,
 )
 from privsql.errors import ChannelError
@@ -118,6 +119,4 @@ def _checked_transition(matrix: ArrayLike) -> Array:
 
 def checked_group_size(value: object) -> int:
     """The number of values in a decoy group, at least 2."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 2:
-        raise ChannelError("group_size must be a whole number of at least 2")
-    return int(value)
+    return checked_size(value, "group_size", 2)

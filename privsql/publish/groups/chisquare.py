@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privsql.channels.channel import as_floats
 from privsql.errors import DataError, TooLargeError
 
 Array: TypeAlias = NDArray[np.float64]
@@ -238,11 +239,7 @@ def links_of(
 
 def as_table(counts: ArrayLike | Sequence[ArrayLike]) -> Array:
     """Return counts as a table of at least one row and column, or refuse them."""
-    try:
-        table = np.asarray(counts, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        # Not chained: numpy's message quotes the value.
-        raise DataError("counts must be numbers, in rows of one length") from None
+    table = as_floats(counts, "counts", DataError)
     if table.ndim != 2 or not table.size:
         raise DataError("counts must be a table of values and bins, and not empty")
     if not np.isfinite(table).all() or (table < 0).any():
