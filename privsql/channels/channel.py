@@ -216,18 +216,18 @@ def checked_size(value: object, name: str = "the size of a domain", least: int =
     return int(value)
 
 
-def as_floats(values: object, name: str, error: type[Error] = ChannelError) -> Array:
-    """Return numbers as an array, or refuse what is none."""
+def as_floats(values: object, refusal: str, error: type[Error] = ChannelError) -> Array:
+    """Return numbers as an array, or refuse what is none in these words."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         # Not chained: numpy's message quotes the value.
-        raise error(f"{name} must hold numbers, in rows of one length") from None
+        raise error(refusal) from None
 
 
 def checked_array(value: object, name: str, dimensions: int) -> Array:
     """Return a read-only array of probabilities, or refuse it."""
-    array = as_floats(value, name).copy()
+    array = as_floats(value, f"{name} must hold numbers, in rows of one length").copy()
     if array.ndim != dimensions or array.size == 0:
         raise ChannelError(f"{name} must have {dimensions} dimension(s) and not be empty")
     if not np.isfinite(array).all():
@@ -240,7 +240,7 @@ def checked_array(value: object, name: str, dimensions: int) -> Array:
 
 def on_domain(values: ArrayLike, size: int) -> Array:
     """Return a function on the domain, or refuse one of another length."""
-    array = as_floats(values, "a function on the domain")
+    array = as_floats(values, "a function on the domain must be numbers")
     if array.ndim == 0 or array.shape[-1] != size:
         found = array.shape[-1] if array.ndim else "none"
         raise ChannelError(f"expected one number for each of {size} values, found {found}")

@@ -239,7 +239,7 @@ def links_of(
 
 def as_table(counts: ArrayLike | Sequence[ArrayLike]) -> Array:
     """Return counts as a table of at least one row and column, or refuse them."""
-    table = as_floats(counts, "counts", DataError)
+    table = as_floats(counts, "counts must be numbers, in rows of one length", DataError)
     if table.ndim != 2 or not table.size:
         raise DataError("counts must be a table of values and bins, and not empty")
     if not np.isfinite(table).all() or (table < 0).any():

@@ -237,7 +237,7 @@ def _shares(frequencies: ArrayLike) -> Array:
 
 def _numbers(values: ArrayLike, name: str) -> Array:
     """Return one finite number for each value, or refuse."""
-    array = as_floats(values, name)
+    array = as_floats(values, f"{name} must be numbers")
     if array.ndim != 1 or not array.size:
         raise ChannelError(f"{name} must be one number for each value")
     if not np.isfinite(array).all():
