@@ -21,8 +21,8 @@ from duckdb import ColumnExpression, FunctionExpression
 
 from privsql.channels import Grid, Uniform
 from privsql.errors import Error
-from privsql.publish.prepare import EPSILON_LIMIT
 from privsql.publish.source import Source, open_source, readable
+from privsql.release.columns import EPSILON_LIMIT
 
 # Words in a name that usually mean a person is identified, or that something is sensitive.
 IDENTIFIES = re.compile(

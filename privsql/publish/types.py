@@ -16,7 +16,7 @@ An ENUM arrives as text: its values are what they were, its list is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -115,6 +115,22 @@ def restored(values: Any, kind: pa.DataType, *, safe: bool = True) -> Any:
     else:
         storage = values.cast(kind.storage_type)
     return from_stored(storage, kind)
+
+
+def as_written(
+    batch: pa.RecordBatch, public: int, names: Sequence[str], arrays: Sequence[Any]
+) -> pa.RecordBatch:
+    """Columns made of a batch, the first ``public`` of them with the fields that it has there.
+
+    Some types are known by the metadata of their field only.
+    """
+    fields = [
+        (batch.schema.field(i) if i < public else pa.field(name, array.type))
+        .with_name(name)
+        .with_type(array.type)
+        for i, (name, array) in enumerate(zip(names, arrays, strict=True))
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def stored(array: Any) -> Any:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 FORMAT = 1
+
+# Fields that JSON has as they are.
+AS_THEY_ARE = (
+    *("release", "software", "created", "table"),
+    *("rows", "grouped", "weighted", "multiplicity"),
+)
 
 D = TypeVar("D", bound="DataclassInstance")
 
@@ -123,23 +129,23 @@ class Groups:
 
 @dataclass(frozen=True)
 class Protection:
-    """Reconstruction privacy: parameters of SPS."""
+    """Reconstruction privacy: lambda and delta, and how groups are cut to it (RECON 5)."""
 
     relative_error: float
     probability: float
-    cap: str
-    scaling: str
-    source: str
+    cap: str = "grid"  # or "one", or "exact"
+    scaling: str = "weight"  # or "duplicate"
+    source: str = "published"  # or "raw"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What may be answered."""
+    """What may be answered from the release."""
 
-    personal_groups: str = "refuse"
+    personal_groups: str = "refuse"  # or "flag", or "allow"
     min_rows: int = 10
-    differences: str = "check"
-    rows: str = "deny"
+    differences: str = "check"  # or "ignore"
+    rows: str = "deny"  # or "allow"
 
 
 @dataclass(frozen=True)
@@ -166,38 +172,9 @@ class Manifest:
 
     def to_json(self) -> str:
         """Write the document; infinite figures are null."""
-        document = {
-            "format": self.format,
-            "release": self.release,
-            "software": self.software,
-            "created": self.created,
-            "table": self.table,
-            "public": [asdict(column) for column in self.public],
-            "sensitive": [
-                {
-                    "name": column.name,
-                    "type": column.type,
-                    "mechanism": column.mechanism,
-                    "domain": column.domain.to_dict(),
-                    "channel": column.channel.to_dict(),
-                    "epsilon": _number(column.epsilon),
-                }
-                for column in self.sensitive
-            ],
-            "rows": self.rows,
-            "grouped": self.grouped,
-            "weighted": self.weighted,
-            "multiplicity": self.multiplicity,
-            "privacy": asdict(self.privacy)
-            | {
-                "epsilon": _number(self.privacy.epsilon),
-                "changed": _number(self.privacy.changed),
-            },
-            "groups": asdict(self.groups),
-            "protection": None if self.protection is None else asdict(self.protection),
-            "policy": asdict(self.policy),
-            "batches": list(self.batches),
-        } | ({"identity": self.identity} if self.identity else {})
+        document = _plain(self)
+        if not self.identity:
+            del document["identity"]
         return json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1)
 
     @classmethod
@@ -212,32 +189,14 @@ class Manifest:
         software = data.get("software")
         check_format(data["format"], FORMAT, "the release", where=where, software=software)
         try:
+            protection = data["protection"]
             return cls(
-                release=data["release"],
-                software=data["software"],
-                created=data["created"],
-                table=data["table"],
+                **{name: data[name] for name in AS_THEY_ARE},
                 public=tuple(_read(PublicColumn, each) for each in data["public"]),
-                sensitive=tuple(_sensitive(each) for each in data["sensitive"]),
-                rows=data["rows"],
-                grouped=data["grouped"],
-                weighted=data["weighted"],
-                multiplicity=data["multiplicity"],
-                privacy=_read(
-                    Privacy,
-                    data["privacy"]
-                    | {
-                        "epsilon": _figure(data["privacy"]["epsilon"]),
-                        "changed": _figure(data["privacy"]["changed"]),
-                        "raw": tuple(data["privacy"]["raw"]),
-                    },
-                ),
-                groups=_read(
-                    Groups, data["groups"] | {"columns": tuple(data["groups"]["columns"])}
-                ),
-                protection=None
-                if data["protection"] is None
-                else _read(Protection, data["protection"]),
+                sensitive=tuple(_read(SensitiveColumn, each) for each in data["sensitive"]),
+                privacy=_read(Privacy, data["privacy"]),
+                groups=_read(Groups, data["groups"]),
+                protection=None if protection is None else _read(Protection, protection),
                 policy=_read(Policy, data["policy"]),
                 batches=tuple(data["batches"]),
                 identity=str(data.get("identity", "")),
@@ -246,26 +205,35 @@ class Manifest:
             raise IntegrityError("the manifest of the release is damaged") from None
 
 
-def _sensitive(data: Mapping[str, Any]) -> SensitiveColumn:
-    return SensitiveColumn(
-        name=data["name"],
-        type=data["type"],
-        mechanism=data["mechanism"],
-        domain=domain_from_dict(data["domain"]),
-        channel=channel_from_dict(data["channel"]),
-        epsilon=_figure(data["epsilon"]),
-    )
+def _figure(value: float | None) -> float:
+    return math.inf if value is None else float(value)
+
+
+# How fields of its parts are read that JSON has otherwise.
+READERS: dict[str, Callable[[Any], object]] = {
+    "domain": domain_from_dict,
+    "channel": channel_from_dict,
+    "epsilon": _figure,
+    "changed": _figure,
+    "raw": tuple,
+    "columns": tuple,
+}
 
 
 def _read(kind: type[D], data: Mapping[str, Any]) -> D:
     if set(data) != {field.name for field in fields(kind)}:
         raise KeyError
-    return kind(**data)
+    return kind(
+        **{name: READERS[name](value) if name in READERS else value for name, value in data.items()}
+    )
 
 
-def _number(value: float) -> float | None:
-    return None if math.isinf(value) else value
-
-
-def _figure(value: float | None) -> float:
-    return math.inf if value is None else float(value)
+def _plain(value: Any) -> Any:
+    """A part of the manifest as JSON has it."""
+    if isinstance(value, Channel | Domain):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and math.isinf(value) else value

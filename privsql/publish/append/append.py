@@ -20,14 +20,15 @@ from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
 from privsql.errors import DataError, IntegrityError, NotSupportedError
 from privsql.files import commit
-from privsql.publish.append.batches import codes_in, read_batch
+from privsql.publish.append.batches import from_text, read_batch
 from privsql.publish.append.fitting import insert_fitted
-from privsql.publish.database import working
+from privsql.publish.database import store, working
 from privsql.publish.groups.numbering import marked
 from privsql.publish.prepare import WHOLE
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
 from privsql.publish.staging import staging
+from privsql.publish.types import as_written
 from privsql.release.manifest import Manifest
 from privsql.release.names import (
     GROUP,
@@ -103,17 +104,10 @@ def _checked(
             raise DataError("the batch does not have the columns of the release")
         arrays = batch.columns[: len(public)]
         for column in manifest.sensitive:
-            values = batch.column(len(arrays))
-            codes = codes_in(column.domain, column.name, values)
-            rounding.add(column.name, column.domain, values, codes)
+            values = from_text(column.name, column.domain, batch.column(len(arrays)))
+            codes = rounding.codes(column.name, column.domain, values)
             arrays.append(column.domain.decode(codes))
-        # As the batch has them: some types are known by the metadata of their field only.
-        fields = list(batch.schema)[: len(public)]
-        fields += [
-            pa.field(column.name, array.type)
-            for column, array in zip(manifest.sensitive, arrays[len(public) :], strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        yield as_written(batch, len(public), names, arrays)
 
 
 def _rebuild(
@@ -128,7 +122,7 @@ def _rebuild(
     shown = [ColumnExpression(name) for name in names]
     one = ConstantExpression(1).cast("BIGINT")
     times = ColumnExpression(MULTIPLICITY).cast("BIGINT") if manifest.multiplicity else one
-    _store(con, "CREATE TEMP TABLE added AS", old.select(*shown).limit(0))
+    store(con, "CREATE TEMP TABLE added AS", old.select(*shown).limit(0))
     kinds = dict(zip(old.columns, old.types, strict=True))
     gathered = 0
     for batch in rows:
@@ -136,7 +130,7 @@ def _rebuild(
         gathered += batch.num_rows
     old_rows = old.select(*shown, times.alias(ROWS))
     new_rows = con.table("added").select(*shown, one.alias(ROWS))
-    _store(con, "CREATE TEMP TABLE all_rows AS", old_rows.union(new_rows))
+    store(con, "CREATE TEMP TABLE all_rows AS", old_rows.union(new_rows))
     groups = _renumber(con, manifest)
     joined = con.table("all_rows")
     if manifest.grouped:
@@ -148,7 +142,7 @@ def _rebuild(
     else:
         final = joined.select(*content)
     table = published_table(manifest.table)
-    _store(con, f"CREATE TABLE {table} AS", final.sort(*content))
+    store(con, f"CREATE TABLE {table} AS", final.sort(*content))
     write_manifest(
         con,
         replace(
@@ -169,7 +163,7 @@ def _renumber(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> int:
     names = manifest.groups.columns
     keys = [ColumnExpression(name) for name in names]
     counted = FunctionExpression("sum", ColumnExpression(ROWS)).cast("BIGINT").alias(ROWS)
-    _store(con, "CREATE TEMP TABLE counted AS", con.table("all_rows").aggregate([*keys, counted]))
+    store(con, "CREATE TEMP TABLE counted AS", con.table("all_rows").aggregate([*keys, counted]))
     tuples = con.table("counted")
     labels = [f"{RESERVED}label_{place}" for place in range(len(names))]
     for name, label in zip(names, labels, strict=True):
@@ -182,7 +176,7 @@ def _renumber(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> int:
     # One number for each combination of labels, in their order.
     together = FunctionExpression("row", *(ColumnExpression(label) for label in labels))
     kept = [ColumnExpression(name) for name in (*names, ROWS)]
-    _store(
+    store(
         con,
         "CREATE TEMP TABLE labelled AS",
         tuples.select(*kept, (together if labels else ConstantExpression(0)).alias(LABELS)),
@@ -192,7 +186,7 @@ def _renumber(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> int:
         " CAST(dense_rank() OVER (ORDER BY privsql_labels) - 1 AS UINTEGER) AS privsql_group"
         " FROM labelled"
     )
-    _store(con, f"CREATE TABLE {TUPLES} AS", numbered.sort(*keys) if keys else numbered)
+    store(con, f"CREATE TABLE {TUPLES} AS", numbered.sort(*keys) if keys else numbered)
     written = con.table(TUPLES)
     if count_rows(written) != count_rows(con.table("counted")):
         raise IntegrityError("the values of a public column do not have one label each")
@@ -207,12 +201,12 @@ def _label(con: duckdb.DuckDBPyConnection, name: str) -> None:
     new = shown.set_alias("s").join(
         old.set_alias("t"), _same(ColumnExpression("s", "value"), "t"), how="anti"
     )
-    _store(con, "CREATE OR REPLACE TEMP TABLE fresh AS", new)
+    store(con, "CREATE OR REPLACE TEMP TABLE fresh AS", new)
     placed = con.sql("SELECT value, row_number() OVER (ORDER BY value) AS place FROM fresh")
     after = ColumnExpression("place") + ConstantExpression(_largest(old, "label"))
     added = placed.select(value, after.cast("UINTEGER").alias("label"))
     both = old.select(value, label).union(added)
-    _store(con, f"CREATE TABLE {values_table(name)} AS", both.sort(value))
+    store(con, f"CREATE TABLE {values_table(name)} AS", both.sort(value))
 
 
 def _same(value: duckdb.Expression, labels: str) -> duckdb.Expression:
@@ -228,12 +222,7 @@ def _copy_domains(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
             listed = con.table(f"old.{table}")
         except duckdb.CatalogException:  # too large to be listed
             continue
-        _store(con, f"CREATE TABLE {table} AS", listed)
-
-
-def _store(con: duckdb.DuckDBPyConnection, create: str, relation: duckdb.DuckDBPyRelation) -> None:
-    # As a statement of its own: the relation's own create() does not notice Ctrl-C.
-    con.execute(f"{create} {relation.sql_query()}")
+        store(con, f"CREATE TABLE {table} AS", listed)
 
 
 def _largest(relation: duckdb.DuckDBPyRelation, name: str) -> int:

@@ -26,7 +26,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from privsql.channels import Channel, Domain
-from privsql.errors import DataError, DomainError, NotSupportedError
+from privsql.errors import DataError, NotSupportedError
 from privsql.publish.types import called, plain
 from privsql.release.manifest import Manifest
 
@@ -237,13 +237,11 @@ def _changed(path: Path) -> DataError:
     return DataError(f"{path} was changed after it was made, or cut short")
 
 
-def codes_in(domain: Domain, name: str, values: pa.Array[Any]) -> np.ndarray[Any, Any]:
-    """Codes of values, which text may stand for."""
+def from_text(name: str, domain: Domain, values: pa.Array[Any]) -> pa.Array[Any]:
+    """Values of a domain, which text may stand for."""
+    if domain.kind == "text" or not pa.types.is_string(values.type):
+        return values
     try:
-        if domain.kind != "text" and pa.types.is_string(values.type):
-            values = values.cast(domain.arrow_type)
-        return domain.codes(values)
+        return values.cast(domain.arrow_type)
     except pa.ArrowException:
         raise DataError(f"column {name}: some values cannot be read as {domain.kind}") from None
-    except DomainError as problem:
-        raise DataError(f"column {name}: {problem.reason}", hint=problem.hint) from None

@@ -28,19 +28,19 @@ from randomgen import ChaCha
 
 from privsql.errors import DataError, NotSupportedError, OperationalError, how_many
 from privsql.files import commit
-from privsql.publish.append.batches import CHUNK, codes_in, rules, write_csv, write_parquet
+from privsql.publish.append.batches import CHUNK, from_text, rules, write_csv, write_parquet
 from privsql.publish.append.entries import Entry
-from privsql.publish.groups.units import row_units, unit_words
 from privsql.publish.keys.ledger import ROW
 from privsql.publish.keys.randomness import Randomness, SystemSource
 from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.retention import Sampler
+from privsql.publish.perturb.rows import units_in, with_unit
 from privsql.publish.prepare import WHOLE
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
 from privsql.publish.source import PARQUET, open_source
 from privsql.publish.staging import staging
-from privsql.publish.types import common, plain
+from privsql.publish.types import as_written, common, plain
 from privsql.release.spec import Spec, check_source_columns
 
 
@@ -68,7 +68,7 @@ class Local:
             (name, domain, Sampler(channel, domain)) for name, domain, channel in known
         ]
         self.names = [*self.public, *(name for name, _, _ in known)]
-        self.wanted = self.names if spec.unit == ROW else [*self.names, spec.unit]
+        self.wanted = [*self.names, *with_unit(spec)]
         self.rules = rules(spec.table, self.public, known)
         self.rounding = Rounding()
         self.mixing = np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
@@ -77,28 +77,16 @@ class Local:
         """Perturb batches of the wanted columns; public ones stay as they are."""
         done = 0
         for batch in batches:
-            units = (
-                row_units(done, batch.num_rows, self.spec.table)
-                if self.spec.unit == ROW
-                else unit_words(plain(batch.column(len(self.names))), self.randomness.unit_key)
-            )
+            units = units_in(batch, self.spec, self.spec.table, done, self.randomness)
             arrays = [common(column) for column in batch.columns[: len(self.public)]]
             for name, domain, sampler in self.sensitive:
-                values = plain(batch.column(len(arrays)))
-                codes = codes_in(domain, name, values)
-                self.rounding.add(name, domain, values, codes)
+                values = from_text(name, domain, plain(batch.column(len(arrays))))
+                codes = self.rounding.codes(name, domain, values)
                 arrays.append(domain.decode(sampler.perturb(codes, self.randomness, units, name)))
             done += batch.num_rows
             # Whoever gets the batch must not read anything off the order of its rows.
             mixed = self.mixing.permutation(batch.num_rows)
-            # As the source writes them: some types are known by the metadata of their field only.
-            fields = [
-                (batch.schema.field(i) if i < len(self.public) else pa.field(name, array.type))
-                .with_name(name)
-                .with_type(array.type)
-                for i, (name, array) in enumerate(zip(self.names, arrays, strict=True))
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)).take(mixed)
+            yield as_written(batch, len(self.public), self.names, arrays).take(mixed)
 
 
 def perturb(

@@ -8,7 +8,7 @@ Everything is counted on published values, unless the spec asks for raw ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -19,14 +19,15 @@ from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 from numpy.typing import NDArray
 
 from privsql.errors import DataError
+from privsql.publish.database import store
 from privsql.publish.groups.merging import Merging, merge, personal_groups
-from privsql.publish.perturb.rows import codes_of
-from privsql.publish.prepare import Column
-from privsql.publish.report import Notes
-from privsql.publish.source import Source, readable
+from privsql.publish.prepare import Column, Job
+from privsql.publish.rounded import codes_of
+from privsql.publish.source import readable
 from privsql.publish.types import exactly, from_stored, plain, stored
+from privsql.release.manifest import Groups
 from privsql.release.names import GROUP, ROWS, TUPLES, quoted, values_table
-from privsql.release.spec import Spec
+from privsql.release.store import count_rows
 
 Counts = NDArray[np.float64]
 
@@ -38,32 +39,19 @@ SMALL = 100_000
 NAMED = 8
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """The manifest's description of personal groups."""
+def group_rows(job: Job) -> tuple[Groups, bool]:
+    """Number the personal groups of the staged rows, and write the tables of groups.
 
-    columns: tuple[str, ...]
-    count: int
-    fell_back: bool
-    stored: bool  # whether rows carry the number of their group
-
-
-def group_rows(
-    con: duckdb.DuckDBPyConnection,
-    spec: Spec,
-    raw: Source,
-    columns: Sequence[Column],
-    notes: Notes,
-) -> Grouping:
-    """Give each staged row the number of its personal group, and write the tables of groups."""
+    Returns what the manifest says of them, and whether rows have to carry their number.
+    """
+    con, spec, notes = job.con, job.spec, job.notes
+    staged = con.table("staged")
     names = [column.name for column in spec.public if column.grouping]
     if not names:
         notes.warn("no public column distinguishes groups: all rows are one personal group")
-        total = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
-        one = pa.table({GROUP: pa.array([0], pa.uint32()), ROWS: [total]})
+        one = pa.table({GROUP: pa.array([0], pa.uint32()), ROWS: [count_rows(staged)]})
         con.from_arrow(one).create(TUPLES)
-        return Grouping((), 1, False, False)
-    staged = con.table("staged")
+        return Groups(**vars(spec.groups), columns=(), count=1), False
     # As text: each expression would be held against the names of all columns.
     keys = ", ".join(map(quoted, names))
     counted = staged.aggregate(f"{keys}, count(*) AS {ROWS}", keys).order(keys)
@@ -77,10 +65,10 @@ def group_rows(
         counted_in, relation = con, staged
         if spec.groups.source == "raw":
             notes.depends_on_raw("public values were merged by raw frequencies")
-            counted_in, relation = raw.connection, raw.relation
+            counted_in, relation = job.raw.connection, job.raw.relation
         merging = merge(
             {
-                name: [_table(counted_in, relation, name, each, column) for column in columns]
+                name: [_table(counted_in, relation, name, each, column) for column in job.columns]
                 for name, each in zip(names, encoded, strict=True)
             },
             codes,
@@ -94,7 +82,8 @@ def group_rows(
             minimum=spec.groups.minimum,
         )
     numbers = personal_groups(codes, merging)
-    _tell(notes, spec, columns, merging, int(numbers.max()) + 1)
+    count = int(numbers.max()) + 1
+    _tell(job, merging, count)
     with_groups = tuples.append_column(GROUP, pa.array(numbers, pa.uint32()))
     con.from_arrow(with_groups).create(TUPLES)
     for name, each, labels in zip(names, encoded, merging.labels, strict=True):
@@ -106,14 +95,14 @@ def group_rows(
         con.from_arrow(listed).sort(ColumnExpression("value")).create(values_table(name))
     # Conditions on measures choose among rows, so rows have to carry their group then.
     measures = any(not column.grouping for column in spec.public)
-    stored = tuples.num_rows > SMALL or measures
-    return Grouping(tuple(names), int(numbers.max()) + 1, merging.fell_back, stored)
+    asked = replace(spec.groups, merge="none") if merging.fell_back else spec.groups
+    described = Groups(**vars(asked), columns=tuple(names), count=count)
+    return described, tuples.num_rows > SMALL or measures
 
 
-def _tell(
-    notes: Notes, spec: Spec, columns: Sequence[Column], merging: Merging, groups: int
-) -> None:
+def _tell(job: Job, merging: Merging, groups: int) -> None:
     """Report how public values were merged, and why if not as the spec asks."""
+    spec, notes = job.spec, job.notes
     for warning in merging.warnings:
         notes.warn(warning)
     sizes = [
@@ -126,7 +115,7 @@ def _tell(
         asked = ", not merged (see the warning)"
     notes.say(f"personal groups: {groups:,}{asked}; public values: {shown}")
     # Of mechanisms that have one.
-    kept = [c.spec.retention for c in columns if c.spec.retention is not None]
+    kept = [c.spec.retention for c in job.columns if c.spec.retention is not None]
     if merging.fell_back and spec.groups.source == "published" and kept:
         # Perturbation shrinks a difference of distributions to p times itself, and a statistic
         # of its square grows with the rows.
@@ -158,12 +147,11 @@ def marked(
     )
 
 
-def mark(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
-    """Write the group numbers into the staged rows, for what needs to look at them twice."""
-    # The relation writes its own SQL; the names of our temporary tables are fixed.
-    con.execute(f"CREATE TEMP TABLE marked AS {marked(con, names).sql_query()}")
+def stage_again(con: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation) -> None:
+    """Put what a relation finds in the place of the staged rows."""
+    store(con, "CREATE TEMP TABLE staged_again AS", relation)
     con.execute("DROP TABLE staged")
-    con.execute("ALTER TABLE marked RENAME TO staged")
+    con.execute("ALTER TABLE staged_again RENAME TO staged")
 
 
 class _Names(Sequence[object]):
@@ -225,7 +213,9 @@ def _table(
     if pa.types.is_dictionary(public.type):  # an ENUM of the source, published as text
         public = public.dictionary_decode()
     rows = pc.index_in(public, value_set=encoded.dictionary, skip_nulls=False)
-    codes, bins = np.unique(codes_of(column, plain(found.column(1))), return_inverse=True)
+    codes, bins = np.unique(
+        codes_of(column.name, column.domain, plain(found.column(1))), return_inverse=True
+    )
     table = np.zeros((len(encoded.dictionary), len(codes)))
     known = np.asarray(rows.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
     at = np.asarray(rows.fill_null(0).to_numpy(zero_copy_only=False))
