@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
-# Fields that JSON has as they are.
-AS_THEY_ARE = (
-    *("release", "software", "created", "table"),
-    *("rows", "grouped", "weighted", "multiplicity"),
-)
-
 D = TypeVar("D", bound="DataclassInstance")
 
 
@@ -180,18 +174,14 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str, where: Path | str = "RELEASE") -> Manifest:
         """Read the document of the release ``where``; refuse damage and other formats."""
-        try:
-            data = json.loads(text)
-        except ValueError:
-            raise IntegrityError("the manifest of the release is damaged") from None
-        if not isinstance(data, dict) or not isinstance(data.get("format"), int):
-            raise IntegrityError("the manifest of the release is damaged")
+        data = document_of(text)
         software = data.get("software")
         check_format(data["format"], FORMAT, "the release", where=where, software=software)
         try:
-            protection = data["protection"]
+            given, protection = {"identity": "", **data}, data["protection"]
+            plain = [field.name for field in fields(cls) if field.type in ("str", "int", "bool")]
             return cls(
-                **{name: data[name] for name in AS_THEY_ARE},
+                **{name: given[name] for name in plain},
                 public=tuple(_read(PublicColumn, each) for each in data["public"]),
                 sensitive=tuple(_read(SensitiveColumn, each) for each in data["sensitive"]),
                 privacy=_read(Privacy, data["privacy"]),
@@ -199,10 +189,20 @@ class Manifest:
                 protection=None if protection is None else _read(Protection, protection),
                 policy=_read(Policy, data["policy"]),
                 batches=tuple(data["batches"]),
-                identity=str(data.get("identity", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, Error):
             raise IntegrityError("the manifest of the release is damaged") from None
+
+
+def document_of(text: str) -> dict[str, Any]:
+    """The document of a manifest of whatever format; refuses what is none."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict) or not isinstance(data.get("format"), int):
+        raise IntegrityError("the manifest of the release is damaged")
+    return data
 
 
 def _figure(value: float | None) -> float:
@@ -223,9 +223,8 @@ READERS: dict[str, Callable[[Any], object]] = {
 def _read(kind: type[D], data: Mapping[str, Any]) -> D:
     if set(data) != {field.name for field in fields(kind)}:
         raise KeyError
-    return kind(
-        **{name: READERS[name](value) if name in READERS else value for name, value in data.items()}
-    )
+    read = {name: READERS[name](data[name]) for name in READERS if name in data}
+    return kind(**{**data, **read})
 
 
 def _plain(value: Any) -> Any:

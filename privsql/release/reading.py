@@ -296,10 +296,8 @@ class Section:
 
     def choice(self, key: str, options: Sequence[str], default: str) -> str:
         """One of several words."""
-        if key not in self:
-            return default
-        value = self.data[key]
-        if isinstance(value, str) and value in options:
+        value = self.data.get(key, default)
+        if isinstance(value, str) and (value in options or key not in self):
             return value
         near = did_you_mean(value, options) if isinstance(value, str) else None
         self.wrong(key, f"must be one of {listed(options)}, not {quoted(value)}", near)

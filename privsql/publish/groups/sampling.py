@@ -19,9 +19,7 @@ from privsql.release.names import GROUP, WEIGHT
 from privsql.release.spec import ProtectSpec
 
 # The staged rows by their weights, or each as often as its weight says.
-WEIGHED = (
-    "SELECT staged.*, privsql_weight FROM staged POSITIONAL JOIN cut WHERE privsql_weight > 0"
-)
+WEIGHED = "SELECT staged.*, privsql_weight FROM staged POSITIONAL JOIN cut WHERE privsql_weight > 0"
 COPIED = (
     "SELECT * EXCLUDE (privsql_copy) FROM (SELECT staged.*,"
     " unnest(range(privsql_weight)) AS privsql_copy FROM staged POSITIONAL JOIN cut)"
