@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +42,15 @@ WIDTH = 256
 
 # What is left of a sum that should be zero, relatively.
 ROUNDING = 1e-9
+
+
+class Test(TypedDict, total=False):
+    """What a test of ``linked`` may be told."""
+
+    significance: float
+    df: Freedom
+    minimum: int
+    pool: bool
 
 
 def linked(
@@ -210,14 +219,7 @@ def _critical(significance: float, tests: int, df: Freedom, bins: int) -> Array:
     return quantiles
 
 
-def links_of(
-    tables: Sequence[ArrayLike],
-    *,
-    significance: float = SIGNIFICANCE,
-    df: Freedom = "m-1",
-    minimum: int = 0,
-    pool: bool = True,
-) -> Links:
+def links_of(tables: Sequence[ArrayLike], **test: Unpack[Test]) -> Links:
     """Pairs that no sensitive column distinguishes; one table ``(values, m_k)`` for each.
 
     With k sensitive columns each test is at ``significance / k`` (Bonferroni), so that
@@ -227,9 +229,7 @@ def links_of(
         raise DataError("merging needs at least one sensitive column to compare values by")
     links: Links | None = None
     for table in tables:
-        found = linked(
-            table, significance=significance, df=df, minimum=minimum, tests=len(tables), pool=pool
-        )
+        found = linked(table, tests=len(tables), **test)
         if links is not None and found.shape != links.shape:
             raise DataError("the tables of one public column must have its values as rows")
         links = found if links is None else links & found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from privsql.errors import DataError
 from privsql.publish.database import store
-from privsql.publish.groups.merging import Merging, merge, personal_groups
+from privsql.publish.groups.merging import Merging, apart, merge, personal_groups
 from privsql.publish.prepare import Column, Job
 from privsql.publish.rounded import codes_of
 from privsql.publish.source import readable
@@ -60,7 +61,7 @@ def group_rows(job: Job) -> tuple[Groups, bool]:
     encoded = [_encoded(name, tuples.column(name)) for name in names]
     codes = [np.asarray(each.indices.to_numpy(zero_copy_only=False)) for each in encoded]
     if spec.groups.merge == "none":
-        merging = _unmerged(names, encoded)
+        merging = Merging(tuple(names), tuple(apart(len(each.dictionary)) for each in encoded))
     else:
         counted_in, relation = con, staged
         if spec.groups.source == "raw":
@@ -74,7 +75,7 @@ def group_rows(job: Job) -> tuple[Groups, bool]:
             codes,
             tuples.column(ROWS).to_numpy(),
             names={
-                name: _Names(from_stored(each.dictionary, tuples.column(name).type))
+                name: partial(_name, plain(from_stored(each.dictionary, tuples.column(name).type)))
                 for name, each in zip(names, encoded, strict=True)
             },
             significance=spec.groups.significance,
@@ -154,23 +155,13 @@ def stage_again(con: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelatio
     con.execute("ALTER TABLE staged_again RENAME TO staged")
 
 
-class _Names(Sequence[object]):
-    """Public values as a warning calls them, made one by one when one is called."""
-
-    def __init__(self, values: Any) -> None:
-        self._values = plain(values)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._values)
-
-    def __getitem__(self, index: Any) -> object:  # type: ignore[override] # never a slice
-        """One of them; Python has no dates before the year 1, and no infinite ones."""
-        try:
-            value: object = self._values[index].as_py()
-        except (ValueError, OverflowError):
-            return "..."
-        return value
+def _name(values: Any, index: int) -> object:
+    """A public value as a warning calls it; Python has no dates before the year 1 or at infinity."""
+    try:
+        value: object = values[index].as_py()
+    except (ValueError, OverflowError):
+        return "..."
+    return value
 
 
 def _encoded(name: str, column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
@@ -190,12 +181,6 @@ def _one_zero(values: Any) -> Any:
     if not pa.types.is_floating(values.type):
         return values
     return pc.add(values, pa.scalar(0.0).cast(values.type))
-
-
-def _unmerged(names: Sequence[str], encoded: Sequence[pa.DictionaryArray[Any, Any]]) -> Merging:
-    sizes = tuple(len(each.dictionary) for each in encoded)
-    labels = tuple(np.arange(size, dtype=np.int64) for size in sizes)
-    return Merging(tuple(names), labels, sizes)
 
 
 def _table(

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from privsql.errors import DataError, how_many
 from privsql.publish.keys.randomness import CHUNK, KEY_BYTES, Blocks, Words
+from privsql.publish.types import plain
 
 # The lowest byte of the second word says what the first one counts.
 INTEGER, DATE, TIMESTAMP, ROW = 1, 2, 3, 4
@@ -101,23 +102,13 @@ def _plain(array: Any) -> Any:
     if pa.types.is_dictionary(kind):
         return _plain(array.dictionary_decode())
     if isinstance(array, pa.ExtensionArray):
-        is_uuid = kind.extension_name == "arrow.uuid"
-        return _uuid_text(array.storage) if is_uuid else _plain(array.storage)
+        known = plain(array)  # a UUID is the same person as its text
+        return _plain(array.storage if known is array else known)
     if pa.types.is_string_view(kind) or pa.types.is_string(kind):
         return array.cast(pa.large_string())
     if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
         return array.cast(pa.binary()).cast(pa.large_binary())
     return array.cast(pa.large_binary()) if pa.types.is_binary(kind) else array
-
-
-def _uuid_text(storage: Any) -> Any:
-    """Write a UUID as text does, so that both are the same person."""
-    texts = [
-        None if raw is None else "-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:]))
-        for raw in storage.to_pylist()
-        for h in [raw.hex() if raw is not None else ""]
-    ]
-    return pa.array(texts, pa.large_string())
 
 
 def _decimal_text(array: Any) -> Any:
@@ -195,16 +186,16 @@ def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
 def _texts(array: Any, key: bytes, what: int) -> Words:
     """Words of text, where plain whole numbers count as numbers."""
     matched: Any = pc.match_substring_regex(array, PLAIN)
-    plain = matched.to_numpy(zero_copy_only=False)
-    if plain.all():
+    whole = matched.to_numpy(zero_copy_only=False)
+    if whole.all():
         return _integers(array.cast(pa.int64()).to_numpy(zero_copy_only=False))
     words = _mac(array, key, what)
-    if plain.any():
+    if whole.any():
         numbers = array.filter(matched).cast(pa.int64())
-        words[plain] = _integers(numbers.to_numpy(zero_copy_only=False))
+        words[whole] = _integers(numbers.to_numpy(zero_copy_only=False))
     # Nineteen digits and more may or may not fit: rare, and worth no vectorising.
     lengths = pc.binary_length(array).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(~plain & (lengths >= 19) & (lengths <= 20)):
+    for row in np.flatnonzero(~whole & (lengths >= 19) & (lengths <= 20)):
         text = array[row.item()].as_py()
         if re.fullmatch(r"-?[1-9][0-9]*", text) and -(2**63) <= int(text) < 2**64:
             dtype = np.int64 if text.startswith("-") else np.uint64

@@ -136,7 +136,7 @@ def units_in(
     """Units of a batch: those of its last column, or its rows, which begin at ``start``."""
     if spec.unit == ROW:
         return row_units(start, batch.num_rows, table)
-    return unit_words(plain(batch.columns[-1]), randomness.unit_key)
+    return unit_words(batch.columns[-1], randomness.unit_key)
 
 
 def raw_codes(
