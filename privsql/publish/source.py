@@ -16,8 +16,9 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from duckdb import ColumnExpression, FunctionExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.database import MEMORY, quiet
-from privsql.publish.types import exactly, keep_types
+from privsql.publish.types import WHOLE_NUMBERS, exactly, keep_types
 from privsql.release.names import quoted
 from privsql.release.store import count_rows
 
@@ -40,11 +41,7 @@ BATCH = 1 << 18
 ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
 
 # Keys of these types are equal when their numbers are.
-INTEGERS = {
-    f"{sign}{size}"
-    for sign in ("", "U")
-    for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-}
+INTEGERS = set(map(str.upper, WHOLE_NUMBERS))
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,13 @@ class Source:
 
     connection: duckdb.DuckDBPyConnection
     relation: duckdb.DuckDBPyRelation
-    columns: tuple[tuple[str, str], ...]
     files: tuple[str, ...]
     spill: tempfile.TemporaryDirectory[str] | None = None  # of parts that were joined
+
+    @cached_property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of the columns, in order."""
+        return tuple(zip(self.relation.columns, map(str, self.relation.types), strict=True))
 
     @property
     def names(self) -> list[str]:
@@ -67,11 +68,10 @@ class Source:
         with readable():
             return count_rows(self.relation)
 
-    def people(self, unit: str) -> int:
-        """Count the different units."""
+    def different(self, name: str) -> int:
+        """Count the different values of a column, NULL among them."""
         with readable():
-            different = self.relation.select(ColumnExpression(unit)).distinct()
-            return int(different.aggregate([FunctionExpression("count")]).fetchall()[0][0])
+            return count_rows(self.relation.select(ColumnExpression(name)).distinct())
 
     def batches(self, names: Sequence[str], *, exact: bool = False) -> Iterator[pa.RecordBatch]:
         """Rows of the named columns, in the order of the source.
@@ -151,27 +151,25 @@ def open_source(
     if not files:
         raise ProgrammingError("no source is given", hint="name one in the spec or with --source")
     kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
-    # Raw rows never spill to disk.
-    connection = quiet(duckdb.connect(config={"temp_directory": ""}))
-    try:
-        with readable():
-            if kinds <= CSV:
-                relation = _csv(connection, files, text)
-            elif kinds <= PARQUET:
-                relation = connection.read_parquet(files)
-            elif kinds <= DUCKDB and len(files) == 1:
-                connection.close()
-                connection, relation = _database(files[0])
-            else:
-                raise ProgrammingError(
-                    f"cannot read {', '.join(sorted(kinds))} as one source",
-                    hint="give CSV or Parquet files of one kind, or one DuckDB file",
-                )
-            columns = tuple(zip(relation.columns, map(str, relation.types), strict=True))
-    except BaseException:
-        connection.close()
-        raise
-    return Source(connection, relation, columns, tuple(files))
+    if kinds <= DUCKDB and len(files) == 1:
+        opened: dict[str, Any] = {"database": files[0].partition("::")[0], "read_only": True}
+    else:
+        opened = {"config": {"temp_directory": ""}}  # raw rows never spill to disk
+    with readable(), ExitStack() as failing:
+        connection = quiet(failing.enter_context(duckdb.connect(**opened)))
+        if kinds <= CSV:
+            relation = _csv(connection, files, text)
+        elif kinds <= PARQUET:
+            relation = connection.read_parquet(files)
+        elif kinds <= DUCKDB and len(files) == 1:
+            relation = _table(connection, files[0])
+        else:
+            raise ProgrammingError(
+                f"cannot read {', '.join(sorted(kinds))} as one source",
+                hint="give CSV or Parquet files of one kind, or one DuckDB file",
+            )
+        failing.pop_all()
+    return Source(connection, relation, tuple(files))
 
 
 def _csv(
@@ -185,15 +183,14 @@ def _csv(
     return connection.read_csv(files, dtype=told) if told else relation  # type: ignore[arg-type]
 
 
-def _open_joined(
-    joined: Sequence[Sequence[str]], on: str | None, text: Collection[str] = ()
-) -> Source:
+def _open_joined(joined: Sequence[Sequence[str]], on: str | None, text: Collection[str]) -> Source:
     if on is None:
         raise ProgrammingError("parts of a source need a key", hint='write join = "id" beside them')
-    spill = tempfile.TemporaryDirectory(prefix="privsql-")
-    config = {"temp_directory": spill.name, "memory_limit": MEMORY}
-    connection = quiet(duckdb.connect(config=config))  # type: ignore[arg-type]
-    try:
+    with ExitStack() as failing:
+        spill = tempfile.TemporaryDirectory(prefix="privsql-")
+        failing.callback(spill.cleanup)
+        config = {"temp_directory": spill.name, "memory_limit": MEMORY}
+        connection = quiet(failing.enter_context(duckdb.connect(config=config)))  # type: ignore[arg-type]
         parts = [_copied(connection, i, paths, on, text) for i, paths in enumerate(joined)]
         _check_parts(parts)
         with readable(), _roomy():
@@ -209,13 +206,9 @@ def _open_joined(
             )
         for part in parts:
             connection.execute(f"DROP TABLE {part.table}")
-        columns = tuple(zip(relation.columns, map(str, relation.types), strict=True))
-    except BaseException:
-        connection.close()
-        spill.cleanup()
-        raise
+        failing.pop_all()
     files = tuple(file for part in parts for file in part.files)
-    return Source(connection, relation, columns, files, spill)
+    return Source(connection, relation, files, spill)
 
 
 @dataclass(frozen=True)
@@ -249,8 +242,8 @@ def _copied(
     """Copy a part as it streams by; its file may be a database that only it can be open in."""
     if not paths:
         raise ProgrammingError(f"part {index + 1} of the source names no file")
-    part, table = open_source(paths, text=text), f"part_{index}"
-    try:
+    table = f"part_{index}"
+    with closing(open_source(paths, text=text)) as part:
         keys = {name.casefold(): (name, kind) for name, kind in part.columns}
         if on.casefold() not in keys:
             raise ProgrammingError(
@@ -263,8 +256,6 @@ def _copied(
             connection.register("copied", part.relation.to_arrow_reader(BATCH))
             connection.table("copied").create(table)
             connection.unregister("copied")
-    finally:
-        part.close()
     return _Part(index + 1, table, connection.table(table), key, kind, part.files)
 
 
@@ -296,12 +287,9 @@ def _check_parts(parts: Sequence[_Part]) -> None:
             groups = part.relation.filter(key.isnotnull()).aggregate([key.alias("k"), counted])
             again = groups.filter(rows > 1).aggregate([FunctionExpression("sum", rows)])
             repeated = int(again.fetchall()[0][0] or 0)
-        problems = [how_many(missing, "row has no key", "rows have no key")] if missing else []
-        problems += (
-            [f"{how_many(repeated, 'row shares its', 'rows share their')} key with another row"]
-            if repeated
-            else []
-        )
+        without = how_many(missing, "row has no key", "rows have no key")
+        shared = f"{how_many(repeated, 'row shares its', 'rows share their')} key with another row"
+        problems = [text for count, text in ((missing, without), (repeated, shared)) if count]
         if problems:
             raise DataError(
                 f"{part} of the source cannot be joined: {' and '.join(problems)}",
@@ -348,39 +336,27 @@ def _expand(path: str) -> list[str]:
     return [each + mark + table for each in found]
 
 
-def _database(path: str) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]:
+def _table(connection: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyRelation:
+    """The table of a database that its path names, or else the only one."""
     file, _, table = path.partition("::")
-    connection = quiet(duckdb.connect(file, read_only=True))
-    try:
-        if not table:
-            tables = [row[0] for row in connection.execute("SHOW TABLES").fetchall()]
-            if len(tables) != 1:
-                raise ProgrammingError(
-                    f"{file} has {len(tables)} tables", hint=f"name one: {file}::table"
-                )
-            table = tables[0]
-        return connection, connection.table(quoted(table))
-    except BaseException:
-        connection.close()
-        raise
+    tables = [table] if table else [row[0] for row in connection.execute("SHOW TABLES").fetchall()]
+    if len(tables) != 1:
+        raise ProgrammingError(f"{file} has {len(tables)} tables", hint=f"name one: {file}::table")
+    return connection.table(quoted(tables[0]))
 
 
-class readable:  # noqa: N801 - reads as a phrase: with readable():
+@contextmanager
+def readable() -> Iterator[None]:
     """Turn the reader's errors into errors of privsql, without the values that they quote."""
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
-        """Replace an error of DuckDB or Arrow."""
-        # What goes wrong in the middle of a stream reaches us through Arrow, as an OSError.
-        if not isinstance(problem, duckdb.Error | pa.ArrowException | OSError):
-            return
-        text = str(problem)
-        if isinstance(problem, duckdb.CatalogException):
-            raise ProgrammingError("the source has no such table or column") from None
+    try:
+        yield
+    except duckdb.CatalogException:
+        raise ProgrammingError("the source has no such table or column") from None
+    # What goes wrong in the middle of a stream reaches us through Arrow, as an OSError.
+    except (duckdb.Error, pa.ArrowException, OSError) as problem:
+        text = str(problem).lower()
         # The advice that follows every error of the CSV reader names UTF-8 as well.
-        if "invalid unicode" in text.lower() or "not utf-8 encoded" in text.lower():
+        if "invalid unicode" in text or "not utf-8 encoded" in text:
             raise DataError(
                 "the source is not valid UTF-8", hint="convert it first, for example with iconv"
             ) from None

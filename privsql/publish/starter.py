@@ -10,19 +10,19 @@ import json
 import math
 import os
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from duckdb import ColumnExpression, FunctionExpression
 
 from privsql.channels import Grid, Uniform
 from privsql.errors import Error
 from privsql.publish.source import Source, open_source, readable
-from privsql.release.columns import EPSILON_LIMIT
+from privsql.release.columns import EPSILON_LIMIT, rounded_down
 
 # Words in a name that usually mean a person is identified, or that something is sensitive.
 IDENTIFIES = re.compile(
@@ -71,8 +71,7 @@ def starter(source: str, beside: Path | None = None) -> str:
 
     A spec names its source from where it lies itself: in the folder ``beside``, or here.
     """
-    raw = open_source([source])
-    try:
+    with closing(open_source([source])) as raw:
         facts = [_facts(raw, name, kind) for name, kind in raw.columns]
         unit = next((f for f in facts if UNIT.search(f.name) and f.unique), None)
         lines = [
@@ -102,8 +101,6 @@ def starter(source: str, beside: Path | None = None) -> str:
             'personal_groups = "refuse"              # refuse | flag | allow',
         ]
         return "\n".join(lines) + "\n"
-    finally:
-        raw.close()
 
 
 def _seen_from(source: str, folder: Path | None) -> str:
@@ -127,13 +124,8 @@ def _facts(raw: Source, name: str, kind: str) -> Facts:
     with readable():
         row = raw.relation.aggregate(wanted).fetchall()[0]
     low, high = row[3:] if ordered else (None, None)
-    distinct = _exactly(raw.relation, column) if row[1] <= 2 * LISTED else row[1]
+    distinct = raw.different(name) if row[1] <= 2 * LISTED else row[1]
     return Facts(name, kind, row[0], distinct, row[0] - row[2], low, high)
-
-
-def _exactly(relation: duckdb.DuckDBPyRelation, column: duckdb.Expression) -> int:
-    with readable():
-        return len(relation.select(column).distinct().fetchall())
 
 
 def _column(fact: Facts, raw: Source, is_unit: bool) -> list[str]:
@@ -178,7 +170,7 @@ def _sensitive(fact: Facts, raw: Source) -> list[str]:
         return [*lines, 'domain = "observed"                     # GUESS: no range that fits']
     most = Uniform.from_epsilon(EPSILON_LIMIT, size).retention
     if most < 0.2:
-        lines[1] = f"retention = {_rounded_down(most):g}  # GUESS: what epsilon 5 allows"
+        lines[1] = f"retention = {rounded_down(most, 2):g}  # GUESS: what epsilon 5 allows"
     extra = ", nullable = true" if nullable else ""
     grid = f"{{ lower = {_toml(low)}, upper = {_toml(high)}, step = {_toml(step)}{extra} }}"
     return [*lines, f"domain = {grid}  # GUESS: the observed range; widen it to what is possible"]
@@ -193,12 +185,6 @@ def _bounds(fact: Facts) -> tuple[Any, ...]:
         first, last = (end.replace(minute=0, second=0, microsecond=0) for end in (low, high))
         return first, last if last == high else last + timedelta(hours=1)
     return low, high
-
-
-def _rounded_down(number: float) -> float:
-    """Two digits that are not above the number."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
-    return math.floor(number / unit) * unit
 
 
 def _toml(value: object) -> str:

@@ -30,6 +30,10 @@ HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")
 DECIMAL = pa.decimal128(38, 0)
 
+# Whole numbers, as DuckDB calls their types.
+SIGNED = ("tinyint", "smallint", "integer", "bigint", "hugeint")
+WHOLE_NUMBERS = (*SIGNED, *(f"u{name}" for name in SIGNED))
+
 # Where the sixteen bytes of a UUID stand in its text, and where the hyphens do.
 DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8)

@@ -355,7 +355,7 @@ def _remedy(column: ColumnSpec, key: str) -> str:
         return f"choose rho so that rho2(1-rho1)/(rho1(1-rho2)) is at most {GAMMA_LIMIT:.0f}"
     if column.domain is None or column.mechanism in ("identity", "swap"):
         return "choose a retention below 1"
-    largest = _rounded_down(_largest(column, column.domain.size, GAMMA_LIMIT))
+    largest = rounded_down(_largest(column, column.domain.size, GAMMA_LIMIT), 3)
     if not largest:
         return "give every value a replacement probability above 0"
     text = f"retention = {largest:g} or less would do for {column.domain.size} values"
@@ -363,12 +363,12 @@ def _remedy(column: ColumnSpec, key: str) -> str:
     return f"{text}, {step} at this retention" if step else text
 
 
-def _rounded_down(number: float) -> float:
-    """Three digits that are not above the number."""
+def rounded_down(number: float, digits: int) -> float:
+    """As many digits that are not above the number."""
     if number <= 0:
         return 0.0
-    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
-    return float(f"{math.floor(number / unit + 1e-9) * unit:.3g}")
+    unit = 10.0 ** (math.floor(math.log10(number)) + 1 - digits)
+    return float(f"{math.floor(number / unit + 1e-9) * unit:.{digits}g}")
 
 
 def _coarser(column: ColumnSpec) -> str | None:

@@ -17,6 +17,7 @@ import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -71,15 +72,14 @@ def write_csv(under: str, names: Sequence[str], made: Iterator[pa.RecordBatch], 
         out.write(text.getvalue())
 
     # Not before the first rows were read: what is refused at once writes nothing.
-    first = next(made, None)
+    first = list(islice(made, 1))
     head = f"{HEADER}{under}{NUMBERED}{secrets.token_hex(16)}\n"
     digest.update(head.encode())
     out.write(head)
     write([names])
-    while first is not None:
-        write(zip(*(_texts(name, first.column(name)) for name in names), strict=True))
-        done += first.num_rows
-        first = next(made, None)
+    for batch in chain(first, made):
+        write(zip(*(_texts(name, batch.column(name)) for name in names), strict=True))
+        done += batch.num_rows
     out.write(f"{FOOTER}{digest.hexdigest()}\n")
     return done
 
@@ -106,11 +106,10 @@ def write_parquet(under: str, made: Iterator[pa.RecordBatch], path: Path) -> int
     if first is None:
         raise DataError("there are no rows to perturb")
     with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
-        while first is not None:
-            _hash(digest, first)
-            writer.write_batch(first)
-            counts.append(first.num_rows)
-            first = next(made, None)
+        for batch in chain([first], made):
+            _hash(digest, batch)
+            writer.write_batch(batch)
+            counts.append(batch.num_rows)
         said = {RULES: under, SHA256: digest.hexdigest(), COUNTS: json.dumps(counts)}
         writer.add_key_value_metadata(said | {NUMBER: number})
     return sum(counts)

@@ -22,15 +22,11 @@ import pyarrow as pa
 from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
 from privsql.errors import DataError
+from privsql.publish.types import WHOLE_NUMBERS
 from privsql.release.names import RESERVED
 
 # Where a row stands in its batch; no column of a release can be called so.
 NUMBER = f"{RESERVED}row"
-
-WHOLE_NUMBERS = (
-    *("tinyint", "smallint", "integer", "bigint", "hugeint"),
-    *("utinyint", "usmallint", "uinteger", "ubigint", "uhugeint"),
-)
 
 # Digits after the point that a type keeps.
 DIGITS = dict.fromkeys(WHOLE_NUMBERS, 0) | {

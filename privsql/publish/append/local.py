@@ -125,13 +125,6 @@ def perturb_file(
     ``notes`` takes what whoever perturbs has to be told.
     """
     local = Local(spec, randomness)
-    count = _perturb_file(local, rows, out, entry)
-    if notes is not None:
-        notes.round(local.rounding)
-    return count
-
-
-def _perturb_file(local: Local, rows: Path | None, out: Path | None, entry: Entry | None) -> int:
     with ExitStack() as held:
         if rows is not None and _is_parquet(rows):
             raw = held.enter_context(closing(open_source([str(rows)])))
@@ -141,28 +134,27 @@ def _perturb_file(local: Local, rows: Path | None, out: Path | None, entry: Entr
         else:
             read = _csv_rows(held.enter_context(_opened(rows)), local)
         try:
-            leaving = leaves(out)
             made = _writable(local, local.perturbed(read), out)
+            target = None if out is None or leaves(out) else out.resolve()
             if entry is not None:
-                made = entry.before(made, leaving=leaving)
-            if out is None or leaving:
-                count = _write(local, made, out, out)
-                if entry is not None:
-                    entry.after()
-                return count
-            target = out.resolve()
-            folder = held.enter_context(staging(target, force=True))
-            count = _write(local, made, folder / "batch", out)
+                made = entry.before(made, leaving=target is None)
+            path = out
+            if target is not None:
+                path = held.enter_context(staging(target, force=True)) / "batch"
+            count = _write(local, made, path, out)
             if entry is not None:
                 # Before it is in view: after a crash in between the ledger knows of one batch
                 # too many, never of one too few.
                 entry.after()
-            commit(folder / "batch", target)
+            if target is not None and path is not None:
+                commit(path, target)
         except OSError as problem:
             raise OperationalError(
                 f"cannot write {out or 'the rows'}: {problem.strerror or 'I/O error'}"
             ) from None
-        return count
+    if notes is not None:
+        notes.round(local.rounding)
+    return count
 
 
 def leaves(out: Path | None) -> bool:

@@ -156,7 +156,7 @@ def stage_again(con: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelatio
 
 
 def _name(values: Any, index: int) -> object:
-    """A public value as a warning calls it; Python has no dates before the year 1 or at infinity."""
+    """A public value as a warning calls it; not every date is one of Python's."""
     try:
         value: object = values[index].as_py()
     except (ValueError, OverflowError):

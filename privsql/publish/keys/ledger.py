@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from privsql.errors import IntegrityError, OperationalError, ProgrammingError
-from privsql.files import lock, sync_folder
+from privsql.files import sync_folder
+from privsql.publish.staging import open_locked
 from privsql.release.formats import check_format
 
 # Of a line, which says it from the second format on.
@@ -303,33 +304,19 @@ class Ledger:
         if self._held is not None:
             yield self._held
             return
-        descriptor = self._descriptor(exclusive, wait)
+        flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
+        try:
+            descriptor = open_locked(self.path, flags, shared=not exclusive, wait=wait)
+        except BlockingIOError:
+            raise OperationalError(
+                "another publication under this key is running", hint="wait until it has ended"
+            ) from None
+        except OSError as error:
+            raise self._unusable(error) from None
         try:
             yield descriptor
         finally:
             os.close(descriptor)  # which also gives the lock back
-
-    def _descriptor(self, exclusive: bool, wait: bool) -> int:
-        """The file, locked; one that was replaced meanwhile would lose what is entered in it."""
-        flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
-        while True:
-            try:
-                descriptor = os.open(self.path, flags, 0o600)
-            except OSError as error:
-                raise self._unusable(error) from None
-            try:
-                lock(descriptor, shared=not exclusive, wait=wait)
-                if os.path.samestat(os.stat(self.path), os.fstat(descriptor)):
-                    return descriptor
-            except BlockingIOError:
-                os.close(descriptor)
-                raise OperationalError(
-                    "another publication under this key is running", hint="wait until it has ended"
-                ) from None
-            except OSError as error:
-                os.close(descriptor)
-                raise self._unusable(error) from None
-            os.close(descriptor)
 
     def _unusable(self, error: OSError) -> OperationalError:
         return OperationalError(f"the ledger {self.path} cannot be used: {error.strerror}")
