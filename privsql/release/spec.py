@@ -42,15 +42,11 @@ from privsql.errors import OperationalError, ProgrammingError
 from privsql.release.columns import (
     MECHANISM_KEYS,
     SENSITIVE_KEYS,
-    ColumnSpec,
-    FineGrainSpec,
     read_sensitive,
     settled,
 )
-
-# What a spec asks for in these stands in the manifest as it is.
-from privsql.release.manifest import Policy as PolicySpec
-from privsql.release.manifest import Protection as ProtectSpec
+from privsql.release.columns import ColumnSpec as ColumnSpec
+from privsql.release.manifest import Policy, Protection
 from privsql.release.names import RESERVED
 from privsql.release.reading import (
     SHOWN,
@@ -66,20 +62,9 @@ from privsql.release.reading import (
     quoted,
 )
 
-__all__ = [
-    "ColumnSpec",
-    "FineGrainSpec",
-    "GroupsSpec",
-    "Mistake",
-    "PolicySpec",
-    "ProtectSpec",
-    "Spec",
-    "SpecError",
-    "check_source_columns",
-    "parse_spec",
-    "read_spec",
-    "with_domain",
-]
+# What a spec asks for in these stands in the manifest as it is.
+ProtectSpec = Protection
+PolicySpec = Policy
 
 ROLES = ("drop", "public", "sensitive")
 COLUMN_KEYS = ("role", "grouping", *SENSITIVE_KEYS, *MECHANISM_KEYS)

@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
+from duckdb import ColumnExpression
 from numpy.typing import NDArray
 
 from privsql.errors import DataError
@@ -134,18 +134,12 @@ def marked(
     con: duckdb.DuckDBPyConnection, names: Sequence[str], table: str = "staged"
 ) -> duckdb.DuckDBPyRelation:
     """Rows with the number of their personal group, by the table of public tuples."""
-    staged = con.table(table)
+    staged, tuples = con.table(table).set_alias("s"), con.table(TUPLES).set_alias("t")
     if not names:
-        zero = ConstantExpression(0).cast("UINTEGER").alias(GROUP)
-        return staged.select(*(ColumnExpression(name) for name in staged.columns), zero)
-    staged, tuples = staged.set_alias("s"), con.table(TUPLES).set_alias("t")
+        return staged.project(f"*, 0::UINTEGER AS {GROUP}")
     # Rows compare NULL as equal to NULL, which single columns do not.
-    left = FunctionExpression("row", *(ColumnExpression("s", name) for name in names))
-    right = FunctionExpression("row", *(ColumnExpression("t", name) for name in names))
-    return staged.join(tuples, left == right).select(
-        *(ColumnExpression("s", name).alias(name) for name in staged.columns),
-        ColumnExpression("t", GROUP).alias(GROUP),
-    )
+    left, right = (", ".join(f"{each}.{quoted(name)}" for name in names) for each in "st")
+    return staged.join(tuples, f"row({left}) = row({right})").project(f"s.*, t.{GROUP}")
 
 
 def stage_again(con: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation) -> None:
