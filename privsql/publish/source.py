@@ -24,7 +24,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from duckdb import ColumnExpression, FunctionExpression
+from duckdb import ColumnExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.database import MEMORY, quiet
@@ -279,14 +279,12 @@ def _check_parts(parts: Sequence[_Part]) -> None:
             f"the key has types that do not compare: {listed}",
             hint="use one type for it in all parts",
         )
-    rows = ColumnExpression("n")
     for part in parts:
-        key, counted = ColumnExpression(part.key), FunctionExpression("count").alias("n")
+        key = quoted(part.key)
         with _roomy():
-            missing = count_rows(part.relation.filter(key.isnull()))
-            groups = part.relation.filter(key.isnotnull()).aggregate([key.alias("k"), counted])
-            again = groups.filter(rows > 1).aggregate([FunctionExpression("sum", rows)])
-            repeated = int(again.fetchall()[0][0] or 0)
+            missing = count_rows(part.relation.filter(f"{key} IS NULL"))
+            groups = part.relation.filter(f"{key} IS NOT NULL").aggregate("count(*) AS n", key)
+            repeated = int(groups.filter("n > 1").aggregate("sum(n)").fetchall()[0][0] or 0)
         without = how_many(missing, "row has no key", "rows have no key")
         shared = f"{how_many(repeated, 'row shares its', 'rows share their')} key with another row"
         problems = [text for count, text in ((missing, without), (repeated, shared)) if count]
@@ -301,15 +299,12 @@ def _side_by_side(
     connection: duckdb.DuckDBPyConnection, parts: Sequence[_Part]
 ) -> duckdb.DuckDBPyRelation:
     """Join checked parts into a table that is sorted by the key."""
-    relation, key = parts[0].relation, parts[0].key
+    relation, key = parts[0].relation, quoted(parts[0].key)
     for part in parts[1:]:
         left, right = relation.set_alias("l"), part.relation.set_alias("r")
-        relation = left.join(right, ColumnExpression("l", key) == ColumnExpression("r", part.key))
-        relation = relation.select(
-            *(ColumnExpression("l", name).alias(name) for name in left.columns),
-            *(ColumnExpression("r", name).alias(name) for name in part.others),
-        )
-    relation.sort(ColumnExpression(key)).create("joined")
+        columns = ["l.*", *(f"r.{quoted(name)}" for name in part.others)]
+        relation = left.join(right, f"l.{key} = r.{quoted(part.key)}").project(", ".join(columns))
+    relation.order(key).create("joined")
     return connection.table("joined")
 
 

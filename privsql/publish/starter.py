@@ -17,12 +17,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from duckdb import ColumnExpression, FunctionExpression
-
 from privsql.channels import Grid, Uniform
 from privsql.errors import Error
 from privsql.publish.source import Source, open_source, readable
 from privsql.release.columns import EPSILON_LIMIT, rounded_down
+from privsql.release.names import quoted
 
 # Words in a name that usually mean a person is identified, or that something is sensitive.
 IDENTIFIES = re.compile(
@@ -112,20 +111,16 @@ def _seen_from(source: str, folder: Path | None) -> str:
 
 
 def _facts(raw: Source, name: str, kind: str) -> Facts:
-    column = ColumnExpression(name)
-    wanted = [
-        FunctionExpression("count").alias("n"),
-        FunctionExpression("approx_count_distinct", column).alias("d"),
-        FunctionExpression("count", column).alias("k"),
-    ]
+    column = quoted(name)
     ordered = not kind.startswith(("STRUCT", "MAP", "BLOB")) and "[" not in kind
-    if ordered:
-        wanted += [FunctionExpression("min", column), FunctionExpression("max", column)]
+    ends = f"min({column}), max({column})" if ordered else "NULL, NULL"
+    counts = f"count(*), approx_count_distinct({column}), count(*) - count({column})"
     with readable():
-        row = raw.relation.aggregate(wanted).fetchall()[0]
-    low, high = row[3:] if ordered else (None, None)
-    distinct = raw.different(name) if row[1] <= 2 * LISTED else row[1]
-    return Facts(name, kind, row[0], distinct, row[0] - row[2], low, high)
+        row = raw.relation.aggregate(f"{counts}, {ends}").fetchall()[0]
+    rows, distinct, nulls, low, high = row
+    if distinct <= 2 * LISTED:
+        distinct = raw.different(name)
+    return Facts(name, kind, rows, distinct, nulls, low, high)
 
 
 def _column(fact: Facts, raw: Source, is_unit: bool) -> list[str]:

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -221,7 +222,12 @@ def _csv_rows(rows: TextIO, local: Local) -> Iterator[pa.RecordBatch]:
         if len(place) < len(names):
             twins = how_many(len(names) - len(place), "column has", "columns have")
             raise DataError(f"{twins} the name of another one")
-        while chunk := _taken(reader, len(names)):
+        width = len(names)
+        filled = (row for row in reader if row or width == 1)  # not a blank line
+        while chunk := list(islice(filled, CHUNK)):
+            for row in chunk:
+                if len(row) != width:
+                    raise DataError(f"a row has {len(row)} fields where the header has {width}")
             table = list(zip(*chunk, strict=True))
             columns = (table[place[name.casefold()]] for name in local.wanted)
             yield pa.RecordBatch.from_arrays(
@@ -245,16 +251,3 @@ def _write(
         return write_parquet(local.rules, made, path)
     with path.open("w", encoding="utf-8", newline="") as file:
         return write_csv(local.rules, local.names, made, file)
-
-
-def _taken(reader: Iterable[list[str]], width: int) -> list[list[str]]:
-    chunk: list[list[str]] = []
-    for row in reader:
-        if not row and width > 1:  # a blank line
-            continue
-        if len(row) != width:
-            raise DataError(f"a row has {len(row)} fields where the header has {width}")
-        chunk.append(row)
-        if len(chunk) == CHUNK:
-            break
-    return chunk

@@ -323,23 +323,19 @@ class Ledger:
 
     def _read(self, descriptor: int) -> tuple[list[Publication], int, bool]:
         """Publications, where the last of them ends, and whether it ends with its line."""
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        content = b""
-        while part := os.read(descriptor, 1 << 20):
-            content += part
-        entries, end = [], 0
-        lines = content.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            torn = number == len(lines)
-            if line or not torn:
+        entries, end, whole = [], 0, True
+        with open(descriptor, "rb", closefd=False) as file:
+            file.seek(0)
+            for number, line in enumerate(file, start=1):
+                whole = line.endswith(b"\n")
                 try:
                     entries.append(Publication.from_json(line.decode(), self.path))
                 except (ValueError, TypeError, KeyError, AttributeError):
-                    if torn:
-                        break
+                    if not whole:
+                        return entries, end, True
                     raise IntegrityError(
                         f"line {number} of the ledger {self.path} is damaged",
                         hint="restore it from a backup: losses cannot be counted without it",
                     ) from None
-                end += len(line) + (not torn)
-        return entries, end, end == 0 or content[end - 1 : end] == b"\n"
+                end += len(line)
+        return entries, end, whole
