@@ -24,9 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from duckdb import ColumnExpression
 
-from privsql.channels import Channel
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError
 from privsql.files import commit
@@ -42,7 +40,7 @@ from privsql.publish.perturb.rows import (
     published_batches,
     published_channel,
 )
-from privsql.publish.prepare import WHOLE, Column, Job, resolve
+from privsql.publish.prepare import WHOLE, Job, resolve
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.rounded import Rounding
 from privsql.publish.source import open_source
@@ -110,7 +108,7 @@ def _make(
     con, spec = job.con, job.spec
     con.execute("CREATE SCHEMA privsql")
     rows = _stage(job, progress)
-    channels = {column.name: _channel(job, column) for column in job.columns}
+    channels = {column.name: published_channel(job, column) for column in job.columns}
     groups, grouped = group_rows(job)
     weighted = spec.protect is not None and spec.protect.scaling == "weight"
     if spec.protect is not None:
@@ -175,14 +173,6 @@ def _stage(job: Job, progress: Progress | None) -> int:
     return counted
 
 
-def _channel(job: Job, column: Column) -> Channel:
-    if column.channel is not None:
-        return column.channel
-    table = job.con.table("staged").select(ColumnExpression(column.name)).to_arrow_table()
-    codes = column.domain.codes(table.column(0))
-    return published_channel(column, codes, job.draws.generator)
-
-
 def _write(job: Job, grouping: Sequence[str], group: list[str], weight: list[str]) -> bool:
     """Write the published table in the order of its content; returns whether equal rows are one.
 
@@ -218,7 +208,9 @@ def _account(
 ) -> tuple[m.Privacy, Callable[[], None] | None]:
     """The privacy of a release after all publications so far, and what enters it in the ledger."""
     spec, draws, notes = job.spec, job.draws, job.notes
-    losses = draws.losses((c.name, c.mechanism, c.domain, c.channel, c.epsilon) for c in sensitive)
+    losses = {
+        c.name: draws.loss(c.name, c.mechanism, c.domain, c.channel, c.epsilon) for c in sensitive
+    }
     ledger, state = draws.ledger, draws.state if spec.unit == ROW else ""
     total = sum(column.epsilon for column in sensitive)
     publications, states, worst, record = 1, 1, total, None

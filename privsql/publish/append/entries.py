@@ -87,9 +87,8 @@ class Entry:
             )
 
     def _losses(self) -> dict[str, Loss]:
-        columns = [(c.name, str(c.mechanism), c.domain, c.channel()) for c in self._spec.sensitive]
-        return self._draws.losses(
-            (name, mechanism, domain, channel, channel.epsilon)
-            for name, mechanism, domain, channel in columns
-            if domain is not None and channel is not None
-        )
+        return {
+            c.name: self._draws.loss(c.name, str(c.mechanism), c.domain, channel, channel.epsilon)
+            for c in self._spec.sensitive
+            if c.domain is not None and (channel := c.channel()) is not None
+        }

@@ -65,7 +65,9 @@ def unit_words(array: pa.Array[Any] | pa.ChunkedArray[Any], key: bytes = NO_KEY)
     for chunk in chunks:
         for offset in range(0, len(chunk), CHUNK):
             part = _plain(chunk.slice(offset, CHUNK))
-            missing += _missing(part)
+            # A float that is no number is nobody either.
+            null: Any = pc.is_null(part, nan_is_null=pa.types.is_floating(part.type))
+            missing += null.true_count
             if not missing:
                 words[start : start + len(part)] = _words(part, key)
             start += len(part)
@@ -88,10 +90,7 @@ def row_units(start: int, count: int, table: str = "") -> Words:
     [5, 6]
     """
     name = hashlib.sha256(table.casefold().encode("utf-8", "surrogatepass")).digest()
-    words: Words = np.empty((count, 2), dtype=np.uint64)
-    words[:, 0] = np.arange(start, start + count, dtype=np.uint64)
-    words[:, 1] = (int.from_bytes(name[:7], "little") << 8) | ROW
-    return words
+    return _tagged(np.arange(start, start + count), (int.from_bytes(name[:7], "little") << 8) | ROW)
 
 
 def _plain(array: Any) -> Any:
@@ -121,13 +120,6 @@ def _decimal_text(array: Any) -> Any:
     )
 
 
-def _missing(array: Any) -> int:
-    """Count rows without a unit; a float that is no number is none."""
-    nan = pa.types.is_floating(array.type)
-    null: Any = pc.is_null(array, nan_is_null=nan)
-    return int(null.true_count)
-
-
 def _words(array: Any, key: bytes) -> Words:
     kind = array.type
     if pa.types.is_integer(kind):
@@ -155,7 +147,7 @@ def _words(array: Any, key: bytes) -> Words:
     )
 
 
-def _tagged(first: NDArray[np.int64], second: NDArray[np.uint64] | int) -> Words:
+def _tagged(first: NDArray[Any], second: NDArray[np.uint64] | int) -> Words:
     words: Words = np.empty((len(first), 2), dtype=np.uint64)
     words[:, 0] = first.view(np.uint64)
     words[:, 1] = second
@@ -164,11 +156,9 @@ def _tagged(first: NDArray[np.int64], second: NDArray[np.uint64] | int) -> Words
 
 def _integers(values: NDArray[Any]) -> Words:
     """Words of whole numbers from -2^63 to 2^64 - 1, each its own."""
-    words: Words = np.empty((len(values), 2), dtype=np.uint64)
     # Extending the sign, -1 and 2^64 - 1 have the same bits; the sign tells them apart.
-    words[:, 0] = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values
-    words[:, 1] = (values < 0).astype(np.uint64) << np.uint64(8) | np.uint64(INTEGER)
-    return words
+    wide = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64, copy=False)
+    return _tagged(wide, (values < 0).astype(np.uint64) << np.uint64(8) | np.uint64(INTEGER))
 
 
 def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:

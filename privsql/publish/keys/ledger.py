@@ -190,10 +190,6 @@ class Ledger:
         self.key_id = key_id
         self._held: int | None = None
 
-    def __repr__(self) -> str:
-        """Show where it is."""
-        return f"Ledger({str(self.path)!r}, key_id={self.key_id!r})"
-
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
         """Lock the ledger against other publishers from the check to the record."""

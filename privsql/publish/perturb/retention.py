@@ -67,10 +67,6 @@ class Sampler:
         if isinstance(channel, Replace):
             self._table = cumulative(channel.replacing)
 
-    def __repr__(self) -> str:
-        """Show the channel."""
-        return f"Sampler({self.channel!r})"
-
     def perturb(self, codes: Codes, randomness: Randomness, units: Words, column: str) -> Codes:
         """Publish a batch: ``P(published j | original i) = T[i, j]``, each row on its own.
 

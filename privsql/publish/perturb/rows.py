@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from duckdb import ColumnExpression
 from numpy.typing import NDArray
 
 from privsql.channels import Channel, Domain, Replace
@@ -71,17 +72,18 @@ def perturb_whole(job: Job, rounding: Rounding) -> Whole:
     return Whole(published, kept)
 
 
-def published_channel(
-    column: Column, codes: Codes, generator: Callable[[str], np.random.Generator]
-) -> Channel:
-    """Channel of a column that was perturbed as a whole, from what was published of it."""
+def published_channel(job: Job, column: Column) -> Channel:
+    """Channel of a column; of one that was perturbed as a whole, from what was published of it."""
+    if column.channel is not None:
+        return column.channel
+    staged = job.con.table("staged").select(ColumnExpression(column.name)).to_arrow_table()
+    codes = column.domain.codes(staged.column(0))
     if column.spec.mechanism in ("identity", "swap"):
         estimated = swap.estimated_replacing(codes, column.domain.size)
         return Replace(column.spec.retention or 0.0, estimated)
     totals = np.bincount(codes, minlength=column.domain.size)
-    rng = generator(f"{column.name} channel")
-    size = column.spec.group_size or 0
-    return decoy.decoy_channel(totals, size, rng, method=_method(column))
+    rng = job.draws.generator(f"{column.name} channel")
+    return decoy.decoy_channel(totals, column.spec.group_size or 0, rng, method=_method(column))
 
 
 def published_batches(
