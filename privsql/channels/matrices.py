@@ -53,8 +53,7 @@ class Matrix(Channel):
 
     @cached_property
     def _inverse(self) -> Array:
-        inverse: Array = np.linalg.inv(self._matrix).astype(np.float64, copy=False)
-        return inverse
+        return np.linalg.inv(self._matrix).astype(np.float64, copy=False)
 
     def expected(self, counts: ArrayLike) -> Array:
         """``counts @ T``."""

@@ -197,8 +197,7 @@ class FineGrain(Channel):
         """``counts @ T = p counts + sum((1-p) counts)/m``."""
         y = on_domain(counts, self.size)
         replaced = (y @ (1 - self.retentions))[..., None]
-        published: Array = self.retentions * y + replaced / self.size
-        return published
+        return self.retentions * y + replaced / self.size
 
     def inverse(self, function: ArrayLike) -> Array:
         """Solve ``T h = g`` in O(m).

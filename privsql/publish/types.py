@@ -41,9 +41,7 @@ HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.u
 
 def keep_types(con: duckdb.DuckDBPyConnection, keep: bool) -> None:
     """What a connection reads as Arrow from now on keeps its type, or comes plain."""
-    con.execute(
-        "SET arrow_lossless_conversion = true" if keep else "SET arrow_lossless_conversion = false"
-    )
+    con.execute(f"SET arrow_lossless_conversion = {str(keep).lower()}")
 
 
 @contextmanager

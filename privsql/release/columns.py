@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 from privsql.channels import Categorical, Channel, Domain, Grid, Matrix, Replace, Uniform
@@ -153,7 +154,7 @@ def _read_domain(section: Section, column: ColumnSpec) -> ColumnSpec:
                 section.wrong("domain", "a range needs lower and upper", DOMAIN_FORMS)
             else:
                 bounds = [given["lower"], given["upper"], given.get("step")]
-                domain = section.attempt("domain", lambda: Grid.of(*bounds, nullable=nullable))
+                domain = section.attempt("domain", partial(Grid.of, nullable=nullable), *bounds)
             return replace(column, domain=domain, nullable=nullable)
         given = given["values"]
     if given == "observed":
@@ -165,7 +166,7 @@ def _read_domain(section: Section, column: ColumnSpec) -> ColumnSpec:
         hint = "a range with a step: domain = { lower = 0.0, upper = 1.0, step = 0.1 }"
         section.wrong("domain", "numbers with a decimal point cannot be listed", hint)
     else:
-        domain = section.attempt("domain", lambda: Categorical(tuple(given), nullable))
+        domain = section.attempt("domain", Categorical, tuple(given), nullable)
     return replace(column, domain=domain, nullable=nullable)
 
 
@@ -177,15 +178,14 @@ def _read_strength(section: Section, column: ColumnSpec) -> ColumnSpec:
     elif len(given) > 1:
         section.wrong(given[1], f"{given[0]} is given already", f"give one of {', '.join(keys)}")
     if "retention" in given:
-        value = section.data["retention"]
-        kept = section.attempt("retention", lambda: checked_retention(value))
+        kept = section.attempt("retention", checked_retention, section.data["retention"])
         column = replace(column, retention=kept)
     if "epsilon" in given:
         epsilon = section.data["epsilon"]
-        checked = section.attempt("epsilon", lambda: Uniform.from_epsilon(epsilon, 2))  # type: ignore[arg-type]
+        checked = section.attempt("epsilon", Uniform.from_epsilon, epsilon, 2)
         column = replace(column, wanted_epsilon=as_number(epsilon) if checked else None)
     if "rho" in given:
-        rho = section.attempt("rho", lambda: _pair(section.data["rho"]))
+        rho = section.attempt("rho", _pair, section.data["rho"])
         column = replace(column, wanted_rho=rho)
         if rho and "retention" not in given and column.mechanism in ("identity", "swap"):
             # rho1 < (rho2 - p)/(1 - p), OLAP lemma 1, needs no size.
@@ -241,7 +241,7 @@ def _distribution(section: Section, key: str, column: ColumnSpec) -> tuple[float
 
 def _read_matrix(section: Section, column: ColumnSpec) -> tuple[tuple[float, ...], ...] | None:
     rows = _per_value(section, "matrix", column, _row)
-    if rows is None or section.attempt("matrix", lambda: Matrix(rows)) is None:
+    if rows is None or section.attempt("matrix", Matrix, rows) is None:
         return None
     return rows
 
@@ -260,7 +260,7 @@ def _read_finegrain(section: Section, column: ColumnSpec) -> FineGrainSpec | Non
         return None
     rho, given = None, section.data.get("rho")
     if isinstance(given, list) and not any(isinstance(entry, list) for entry in given):
-        pair = section.attempt("rho", lambda: _pair(given))
+        pair = section.attempt("rho", _pair, given)
         rho = None if pair is None else (pair,) * (column.domain.size if column.domain else 1)
     elif "rho" in section:
         rho = _per_value(section, "rho", column, _pair)

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
 from difflib import get_close_matches
-from functools import partial
 from typing import TypeVar
 
 from privsql.errors import Error, ProgrammingError, how_many
@@ -254,10 +253,10 @@ class Section:
         """Note a mistake in the section, or in a key of it."""
         self.report.add(self.path, key, what, suggestion)
 
-    def attempt(self, key: str, build: Callable[[], T]) -> T | None:
-        """Build something of ours from the key; what it refuses is a mistake."""
+    def attempt(self, key: str, build: Callable[..., T], *given: object) -> T | None:
+        """Build something of ours from what the key gives; what it refuses is a mistake."""
         try:
-            return build()
+            return build(*given)
         except Error as error:
             self.wrong(key, error.reason.removeprefix(f"{key} "), error.hint)
             return None
@@ -346,7 +345,7 @@ class Section:
             if len(given) != size:
                 self.wrong(key, f"has {len(given)} entries for {size} values")
                 return None
-            found = [self.attempt(key, partial(read, value)) for value in given]
+            found = [self.attempt(key, read, value) for value in given]
         elif not isinstance(given, dict):
             self.wrong(key, f"must be a list in domain order or a table, not {a_kind(given)}")
         elif labels is None or len(set(labels)) < size:
@@ -358,7 +357,7 @@ class Section:
             if lacking:
                 self.wrong(key, f"lacks {listed(lacking)}", "each value needs an entry")
                 return None
-            found = [table.attempt(label, partial(read, given[label])) for label in labels]
+            found = [table.attempt(label, read, given[label]) for label in labels]
         whole = tuple(entry for entry in found if entry is not None)
         return whole if len(whole) == size else None
 

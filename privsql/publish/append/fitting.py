@@ -75,7 +75,11 @@ def insert_fitted(
         for name in checked:
             row = _first_misfit(batch, name, given[name], kinds[name])
             if row is not None:
-                raise _misfit(name, before + row + 1)
+                raise DataError(
+                    f"column {name}: the value in row {before + row + 1} of the batch does not fit"
+                    " its column in the release without being changed",
+                    hint="store it in the type that the release has, which its manifest names",
+                )
         batch.select(
             *(ColumnExpression(name).cast(kinds[name]).alias(name) for name in names)
         ).insert_into(table)
@@ -120,11 +124,3 @@ def _too_much(kind: Type) -> list[str]:
     if kind.id in FORGOTTEN:
         patterns.append(FORGOTTEN[kind.id])
     return patterns
-
-
-def _misfit(name: str, row: int) -> DataError:
-    return DataError(
-        f"column {name}: the value in row {row} of the batch does not fit its column in the release"
-        " without being changed",
-        hint="store it in the type that the release has, which its manifest names",
-    )
