@@ -121,10 +121,7 @@ class Domain(ABC):
         the domain are counted in the error and never shown.
         """
         parts = [self._chunk(chunk) for chunk in _chunks(values)]
-        if len(parts) == 1:
-            codes = parts[0]
-        else:
-            codes = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        codes = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
         if codes.min(initial=0) >= 0:
             return codes
         nulls, outside = codes == NULL, int((codes == OUTSIDE).sum())

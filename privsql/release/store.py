@@ -136,6 +136,10 @@ def _check_file(path: Path) -> None:
         raise OperationalError(f"cannot open {path}: {problem.strerror}") from None
 
 
+def _unfit(reason: str) -> IntegrityError:
+    return IntegrityError(reason, hint="get the release again from its publisher")
+
+
 def _check_length(connection: duckdb.DuckDBPyConnection, tables: Iterable[str], path: Path) -> None:
     """All blocks of the tables are in the file; the database only looks when it needs one."""
     # Blocks that are free may lie beyond the end, so the number of all blocks says nothing.
@@ -148,9 +152,7 @@ def _check_length(connection: duckdb.DuckDBPyConnection, tables: Iterable[str], 
         raise IntegrityError(f"a table in {path} is damaged") from None
     needed = max((block for block in blocks if block is not None), default=-1) + 1
     if path.stat().st_size < HEADERS + needed * size:
-        raise IntegrityError(
-            f"{path} is damaged: it was cut short", hint="get the release again from its publisher"
-        )
+        raise _unfit(f"{path} is damaged: it was cut short")
 
 
 def manifest_text(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[str, str]:
@@ -165,10 +167,7 @@ def manifest_text(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[st
     except duckdb.Error:
         raise IntegrityError(f"the manifest in {path} is damaged") from None
     if len(rows) != 1 or not isinstance(rows[0][0], str) or _digest(rows[0][0]) != rows[0][1]:
-        raise IntegrityError(
-            f"the manifest in {path} is damaged, or was edited",
-            hint="get the release again from its publisher",
-        )
+        raise _unfit(f"the manifest in {path} is damaged, or was edited")
     return rows[0][0], rows[0][1]
 
 
@@ -200,10 +199,7 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
     wanted |= {values_table(name): {"value", "label"} for name in grouping}
     listed = [c for c in manifest.sensitive if c.domain.size <= MATERIALISE_LIMIT]
     wanted |= {domain_table(column.name): {"code", "value"} for column in listed}
-    wrong = IntegrityError(
-        f"the tables in {path} are not those that its manifest describes",
-        hint="get the release again from its publisher",
-    )
+    wrong = _unfit(f"the tables in {path} are not those that its manifest describes")
     try:
         for table, columns in wanted.items():
             if set(connection.table(table).columns) != columns:
@@ -212,10 +208,7 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
         ends = f"max({GROUP}), sum({ROWS})"
         last, total = connection.table(TUPLES).aggregate(ends).fetchall()[0]
     except duckdb.CatalogException:
-        raise IntegrityError(
-            f"a table is missing in {path} that its manifest describes",
-            hint="get the release again from its publisher",
-        ) from None
+        raise _unfit(f"a table is missing in {path} that its manifest describes") from None
     except duckdb.Error:
         raise IntegrityError(f"a table in {path} is damaged") from None
     _check_length(connection, (published_table(manifest.table), *wanted), path)

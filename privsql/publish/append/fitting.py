@@ -65,10 +65,8 @@ def insert_fitted(
     ``checked`` are the columns to look at, ``before`` the rows of the batch that came earlier.
     """
     names = rows.schema.names
-    place = pa.array(np.arange(len(rows)))
-    schema = pa.schema([*rows.schema, pa.field(NUMBER, place.type)])
-    numbered = pa.table([*rows.columns, place], schema=schema)
-    con.register("batch", numbered)
+    places = pa.array(np.arange(len(rows)))
+    con.register("batch", pa.Table.from_batches([rows]).append_column(NUMBER, places))
     try:
         batch = con.table("batch")
         given = dict(zip(batch.columns, batch.types, strict=True))

@@ -16,7 +16,7 @@ import io
 import secrets
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -49,11 +49,11 @@ class Local:
     """The rules of a spec, for streaming rows without access to the whole table."""
 
     def __init__(self, spec: Spec, randomness: Randomness) -> None:
-        whole = [c.name for c in spec.sensitive if c.mechanism in WHOLE or c.domain is None]
-        fine = [c.name for c in spec.sensitive if c.mechanism == "finegrain"]
-        if whole or fine:
+        mechanisms = (*WHOLE, "finegrain")
+        whole = [c.name for c in spec.sensitive if c.mechanism in mechanisms or c.domain is None]
+        if whole:
             raise NotSupportedError(
-                f"{', '.join(whole + fine)}: this mechanism needs the whole table, so a client"
+                f"{', '.join(whole)}: this mechanism needs the whole table, so a client"
                 " cannot apply it to rows of its own",
                 hint="choose uniform, replace or matrix with a domain that is written in the spec",
             )
@@ -197,17 +197,13 @@ def _is_parquet(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() in PARQUET
 
 
-@contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
+def _opened(path: Path | None) -> AbstractContextManager[TextIO]:
     if path is None:
-        yield sys.stdin
-        return
+        return nullcontext(sys.stdin)
     try:
-        file = path.open(encoding="utf-8-sig", newline="")
+        return path.open(encoding="utf-8-sig", newline="")
     except OSError as problem:
         raise OperationalError(f"cannot read {path}: {problem.strerror}") from None
-    with file:
-        yield file
 
 
 def _csv_rows(rows: TextIO, local: Local) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
@@ -227,14 +228,9 @@ def links_of(tables: Sequence[ArrayLike], **test: Unpack[Test]) -> Links:
     """
     if not len(tables):
         raise DataError("merging needs at least one sensitive column to compare values by")
-    links: Links | None = None
-    for table in tables:
-        found = linked(table, tests=len(tables), **test)
-        if links is not None and found.shape != links.shape:
-            raise DataError("the tables of one public column must have its values as rows")
-        links = found if links is None else links & found
-    assert links is not None  # noqa: S101 - for mypy: tables is not empty
-    return links
+    if len({len(as_table(table)) for table in tables}) > 1:
+        raise DataError("the tables of one public column must have its values as rows")
+    return reduce(np.logical_and, (linked(each, tests=len(tables), **test) for each in tables))
 
 
 def as_table(counts: ArrayLike | Sequence[ArrayLike]) -> Array:

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from duckdb import ColumnExpression
 from numpy.typing import NDArray
 
-from privsql.errors import DataError
 from privsql.publish.database import store
 from privsql.publish.groups.merging import Merging, apart, merge, personal_groups
 from privsql.publish.prepare import Column, Job
@@ -58,10 +57,12 @@ def group_rows(job: Job) -> tuple[Groups, bool]:
     counted = staged.aggregate(f"{keys}, count(*) AS {ROWS}", keys).order(keys)
     with exactly(con):
         tuples = counted.to_arrow_table()
-    encoded = [_encoded(name, tuples.column(name)) for name in names]
-    codes = [np.asarray(each.indices.to_numpy(zero_copy_only=False)) for each in encoded]
+    encoded = {name: _encoded(tuples.column(name)) for name in names}
+    codes = [np.asarray(each.indices.to_numpy(zero_copy_only=False)) for each in encoded.values()]
+    fields = {name: tuples.schema.field(name) for name in names}
+    values = {n: from_stored(each.dictionary, fields[n].type) for n, each in encoded.items()}
     if spec.groups.merge == "none":
-        merging = Merging(tuple(names), tuple(apart(len(each.dictionary)) for each in encoded))
+        merging = Merging(tuple(names), tuple(apart(len(each)) for each in values.values()))
     else:
         counted_in, relation = con, staged
         if spec.groups.source == "raw":
@@ -70,14 +71,11 @@ def group_rows(job: Job) -> tuple[Groups, bool]:
         merging = merge(
             {
                 name: [_table(counted_in, relation, name, each, column) for column in job.columns]
-                for name, each in zip(names, encoded, strict=True)
+                for name, each in encoded.items()
             },
             codes,
             tuples.column(ROWS).to_numpy(),
-            names={
-                name: partial(_name, plain(from_stored(each.dictionary, tuples.column(name).type)))
-                for name, each in zip(names, encoded, strict=True)
-            },
+            names={name: partial(_name, plain(each)) for name, each in values.items()},
             significance=spec.groups.significance,
             df="m" if spec.groups.df == "m" else "m-1",
             minimum=spec.groups.minimum,
@@ -87,12 +85,9 @@ def group_rows(job: Job) -> tuple[Groups, bool]:
     _tell(job, merging, count)
     with_groups = tuples.append_column(GROUP, pa.array(numbers, pa.uint32()))
     con.from_arrow(with_groups).create(TUPLES)
-    for name, each, labels in zip(names, encoded, merging.labels, strict=True):
-        field = tuples.schema.field(name)
-        listed = pa.table(
-            [from_stored(each.dictionary, field.type), pa.array(labels, pa.uint32())],
-            schema=pa.schema([field.with_name("value"), pa.field("label", pa.uint32())]),
-        )
+    for name, labels in zip(names, merging.labels, strict=True):
+        kinds = [fields[name].with_name("value"), pa.field("label", pa.uint32())]
+        listed = pa.table([values[name], pa.array(labels, pa.uint32())], schema=pa.schema(kinds))
         con.from_arrow(listed).sort(ColumnExpression("value")).create(values_table(name))
     # Conditions on measures choose among rows, so rows have to carry their group then.
     measures = any(not column.grouping for column in spec.public)
@@ -158,15 +153,9 @@ def _name(values: Any, index: int) -> object:
     return value
 
 
-def _encoded(name: str, column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
+def _encoded(column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
     values: Any = _one_zero(stored(pa.concat_arrays(column.chunks)))
-    try:
-        encoded: pa.DictionaryArray[Any, Any] = values.dictionary_encode(null_encoding="encode")
-    except pa.ArrowNotImplementedError:
-        raise DataError(
-            f"column {name}: lists and structures cannot distinguish personal groups",
-            hint="take it apart in the source, drop it, or write grouping = false",
-        ) from None
+    encoded: pa.DictionaryArray[Any, Any] = values.dictionary_encode(null_encoding="encode")
     return encoded
 
 

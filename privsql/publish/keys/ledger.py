@@ -235,9 +235,9 @@ class Ledger:
                 known = draws.setdefault(name.casefold(), {})
                 if entry is planned and known:
                     (repeated if entry.draws(name) in known else added).append(name)
-                looks = known.setdefault(entry.draws(name), _Looks())
-                looks.epsilon = max(loss.epsilon, looks.epsilon)
-                looks.states.add(entry.state(name))
+                seen = known.setdefault(entry.draws(name), _Looks())
+                seen.epsilon = max(loss.epsilon, seen.epsilon)
+                seen.states.add(entry.state(name))
                 names[name.casefold()] = name
         if added and not accept_loss:
             raise LedgerError(
@@ -247,20 +247,14 @@ class Ledger:
                 hint="publish with the earlier parameters, or accept the loss with --accept-loss;"
                 " use another key for other persons",
             )
+        looks = {names[name]: list(known.values()) for name, known in draws.items()}
         return Accounting(
             publications=len(before) + 1,
-            columns={
-                names[name]: sum(looks.epsilon for looks in known.values())
-                for name, known in draws.items()
-            },
+            columns={name: sum(each.epsilon for each in looks[name]) for name in looks},
             changed={
-                names[name]: sum(looks.epsilon * len(looks.states) for looks in known.values())
-                for name, known in draws.items()
+                name: sum(each.epsilon * len(each.states) for each in looks[name]) for name in looks
             },
-            states=max(
-                (len(looks.states) for known in draws.values() for looks in known.values()),
-                default=1,
-            ),
+            states=max((len(each.states) for known in looks.values() for each in known), default=1),
             repeated=tuple(repeated),
             added=tuple(added),
         )

@@ -19,7 +19,6 @@ from privsql.channels.channel import Array, checked_retention, checked_size
 from privsql.errors import DomainError
 
 Integers = NDArray[np.integer[Any]]
-Mask = NDArray[np.bool_]
 
 
 def identity(codes: Integers, retention: float, rng: np.random.Generator) -> Integers:
