@@ -112,8 +112,8 @@ class Interval:
     An interval whose low end lies above its high end is empty, as ``BETWEEN`` is in SQL.
     NULL is in no interval.
 
-    >>> print(Interval.between(25, 45), Interval.half_open(25, 45), Interval.above(3))
-    [25, 45] [25, 45) (3, ...)
+    >>> print(Interval.between(25, 45), Interval.open(25, 45), Interval.above(3))
+    [25, 45] (25, 45) (3, ...)
     """
 
     low: Bound | None = None
@@ -171,11 +171,6 @@ class Interval:
     def open(cls, low: Bound, high: Bound) -> Interval:
         """``low < x < high``."""
         return cls(low, high, low_closed=False, high_closed=False)
-
-    @classmethod
-    def half_open(cls, low: Bound, high: Bound) -> Interval:
-        """``low <= x < high``, how a month or a decade is cut out."""
-        return cls(low, high, high_closed=False)
 
     @property
     def family(self) -> str | None:

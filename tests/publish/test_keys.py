@@ -149,7 +149,7 @@ def test_a_key_draws_the_same_after_it_was_read_again(tmp_path):
 def test_the_first_publication_costs_its_own_epsilons(ledger):
     found = ledger.check("patients", "id", {"age": AGE, "cost": OTHER})
     losses = {"age": 1.5, "cost": 0.5}
-    assert found == Accounting(1, losses, losses, states=1, repeated=(), added=())
+    assert found == Accounting(1, losses, losses, states=1)
     assert found.epsilon == 2.0
     assert str(found) == "epsilon 2 (age 1.5, cost 0.5); first publication"
     assert not ledger.path.exists(), "a check writes nothing"
@@ -160,7 +160,7 @@ def test_the_same_parameters_are_counted_once(ledger):
         assert ledger.check("patients", "id", {"age": AGE}).publications == times
         ledger.record("patients", "id", {"age": AGE}, f"release {times}")
     found = ledger.check("patients", "id", {"age": AGE})
-    assert (found.columns, found.repeated) == ({"age": 1.5}, ("age",))
+    assert found.columns == {"age": 1.5}
     assert str(found) == "epsilon 1.5 (age 1.5); 4 in all"
 
 
@@ -172,7 +172,7 @@ def test_other_parameters_are_refused_or_add_up(ledger):
     assert (error.value.code, error.value.sqlstate) == ("ledger", "42501")
     assert "--accept-loss" in str(error.value)
     found = ledger.check("patients", "id", {"age": OTHER}, accept_loss=True)
-    assert (found.columns, found.added, found.publications) == ({"age": 2.0}, ("age",), 2)
+    assert (found.columns, found.publications) == ({"age": 2.0}, 2)
     ledger.record("patients", "id", {"age": OTHER}, "r2")
     # Both draws are out now: repeating either costs nothing more.
     assert ledger.check("patients", "id", {"age": AGE}).epsilon == 2.0

@@ -134,8 +134,6 @@ class Accounting:
     columns: Mapping[str, float]  # every column published of these persons, now or before
     changed: Mapping[str, float]  # the same for a person whose value changed every time
     states: int  # of the source, where one column was published most often by the same draws
-    repeated: tuple[str, ...]  # columns whose draws were published before
-    added: tuple[str, ...]  # columns published before with other draws
 
     @property
     def epsilon(self) -> float:
@@ -228,13 +226,12 @@ class Ledger:
         before = [entry for entry in before if entry.shares_persons(planned)]
         draws: dict[str, dict[tuple[str, ...], _Looks]] = {}
         names: dict[str, str] = {}
-        repeated: list[str] = []
-        added: list[str] = []
+        added: list[str] = []  # columns published before with other draws
         for entry in [*before, planned]:
             for name, loss in entry.columns.items():
                 known = draws.setdefault(name.casefold(), {})
-                if entry is planned and known:
-                    (repeated if entry.draws(name) in known else added).append(name)
+                if entry is planned and known and entry.draws(name) not in known:
+                    added.append(name)
                 seen = known.setdefault(entry.draws(name), _Looks())
                 seen.epsilon = max(loss.epsilon, seen.epsilon)
                 seen.states.add(entry.state(name))
@@ -255,8 +252,6 @@ class Ledger:
                 name: sum(each.epsilon * len(each.states) for each in looks[name]) for name in looks
             },
             states=max((len(each.states) for known in looks.values() for each in known), default=1),
-            repeated=tuple(repeated),
-            added=tuple(added),
         )
 
     def record(
