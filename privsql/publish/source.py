@@ -191,7 +191,7 @@ def _open_joined(joined: Sequence[Sequence[str]], on: str | None, text: Collecti
         failing.callback(spill.cleanup)
         config = {"temp_directory": spill.name, "memory_limit": MEMORY}
         connection = quiet(failing.enter_context(duckdb.connect(config=config)))  # type: ignore[arg-type]
-        parts = [_copied(connection, i, paths, on, text) for i, paths in enumerate(joined)]
+        parts = [_copied(connection, i, paths, on, text) for i, paths in enumerate(joined, 1)]
         _check_parts(parts)
         with readable(), _roomy():
             relation = _side_by_side(connection, parts)
@@ -205,7 +205,7 @@ def _open_joined(joined: Sequence[Sequence[str]], on: str | None, text: Collecti
                 hint="each part must have the same keys",
             )
         for part in parts:
-            connection.execute(f"DROP TABLE {part.table}")
+            connection.execute(f"DROP TABLE part_{part.number}")
         failing.pop_all()
     files = tuple(file for part in parts for file in part.files)
     return Source(connection, relation, files, spill)
@@ -216,7 +216,6 @@ class _Part:
     """One part of a joined source, copied into the connection that joins."""
 
     number: int
-    table: str
     relation: duckdb.DuckDBPyRelation
     key: str  # as this part spells it
     kind: str  # type of the key
@@ -234,29 +233,28 @@ class _Part:
 
 def _copied(
     connection: duckdb.DuckDBPyConnection,
-    index: int,
+    number: int,
     paths: Sequence[str],
     on: str,
     text: Collection[str],
 ) -> _Part:
     """Copy a part as it streams by; its file may be a database that only it can be open in."""
     if not paths:
-        raise ProgrammingError(f"part {index + 1} of the source names no file")
-    table = f"part_{index}"
+        raise ProgrammingError(f"part {number} of the source names no file")
     with closing(open_source(paths, text=text)) as part:
         keys = {name.casefold(): (name, kind) for name, kind in part.columns}
         if on.casefold() not in keys:
             raise ProgrammingError(
-                f'part {index + 1} of the source has no column "{on}" to join on',
+                f'part {number} of the source has no column "{on}" to join on',
                 hint=f"its columns are {', '.join(part.names[:10])}",
             )
         key, kind = keys[on.casefold()]
         with readable(), _roomy():
             keep_types(part.connection, True)
             connection.register("copied", part.relation.to_arrow_reader(BATCH))
-            connection.table("copied").create(table)
+            connection.table("copied").create(f"part_{number}")
             connection.unregister("copied")
-    return _Part(index + 1, table, connection.table(table), key, kind, part.files)
+    return _Part(number, connection.table(f"part_{number}"), key, kind, part.files)
 
 
 def _check_parts(parts: Sequence[_Part]) -> None:

@@ -38,6 +38,26 @@ SENSITIVE = re.compile(
     re.IGNORECASE,
 )
 
+SPEC = """\
+# A starter spec: every role and domain below is a GUESS. Check each line.
+# Domains must list what is possible, not what occurs in this table.
+
+[release]
+table  = "published"                    # the name that analysts will use
+source = {source}
+unit   = {unit}
+# key  = "publisher.key"                 # from: privsql key new publisher.key
+
+{columns}
+[groups]
+merge = "chi2"                          # or "none"
+from  = "published"                     # "raw" separates values better, no epsilon
+
+[policy]
+personal_groups = "refuse"              # refuse | flag | allow
+"""
+ROW = '"row"                          # GUESS: one row per person'
+
 # More categories than this are not listed.
 LISTED = 200
 
@@ -73,33 +93,12 @@ def starter(source: str, beside: Path | None = None) -> str:
     with closing(open_source([source])) as raw:
         facts = [_facts(raw, name, kind) for name, kind in raw.columns]
         unit = next((f for f in facts if UNIT.search(f.name) and f.unique), None)
-        lines = [
-            "# A starter spec: every role and domain below is a GUESS. Check each line.",
-            "# Domains must list what is possible, not what occurs in this table.",
-            "",
-            "[release]",
-            'table  = "published"                    # the name that analysts will use',
-            f"source = {_toml(_seen_from(source, beside))}",
-        ]
-        if unit is not None:
-            lines.append(f"unit   = {_toml(unit.name)}    # GUESS: whose row it is; dropped")
-        else:
-            lines.append('unit   = "row"                          # GUESS: one row per person')
-        lines.append(
-            '# key  = "publisher.key"                 # from: privsql key new publisher.key'
-        )
+        lines = []
         for fact in facts:
-            lines += ["", f"[columns.{_toml(fact.name)}]", *_column(fact, raw, fact is unit)]
-        lines += [
-            "",
-            "[groups]",
-            'merge = "chi2"                          # or "none"',
-            'from  = "published"                     # "raw" separates values better, no epsilon',
-            "",
-            "[policy]",
-            'personal_groups = "refuse"              # refuse | flag | allow',
-        ]
-        return "\n".join(lines) + "\n"
+            lines += [f"[columns.{_toml(fact.name)}]", *_column(fact, raw, fact is unit), ""]
+    named = _toml(_seen_from(source, beside))
+    whose = f"{_toml(unit.name)}    # GUESS: whose row it is; dropped" if unit else ROW
+    return SPEC.format(source=named, unit=whose, columns="\n".join(lines))
 
 
 def _seen_from(source: str, folder: Path | None) -> str:

@@ -93,6 +93,7 @@ def published_batches(
     spec, columns, randomness = job.spec, job.columns, job.draws.randomness
     public = [column.name for column in spec.public]
     names = [*public, *(column.name for column in columns)]
+    hidden = [ORDER, POSITION] if spec.protect is not None else []
     # Row k of a changed source is somebody else, who must not share k's draws.
     table = f"{spec.table} {job.draws.state}"
     samplers = {
@@ -116,11 +117,11 @@ def published_batches(
                 _check_type(column, raw.type)
             # Integers of the domain fit, as was checked, and are not looked at one by one.
             arrays.append(restored(column.domain.decode(codes), raw.type, safe=False))
-        if spec.protect is not None:
+        if hidden:
             zeros = np.zeros(batch.num_rows, dtype=np.int64)
             arrays.append(pa.array(randomness.words(units, ORDER, zeros)[:, 0]))
             arrays.append(pa.array(np.arange(rows.start, rows.stop)))
-        made = as_written(batch, len(public), [*names, ORDER, POSITION][: len(arrays)], arrays)
+        made = as_written(batch, len(public), [*names, *hidden], arrays)
         if whole.kept is not None:
             made = made.filter(pa.array(whole.kept[rows.start : rows.stop]))
         start = rows.stop
