@@ -332,13 +332,12 @@ def _largest(column: ColumnSpec, size: int, gamma: float) -> float:
 def _limit_epsilon(column: ColumnSpec, wanted: ColumnSpec, wrong: Wrong) -> None:
     channel, asked = column.channel(), _wanted(wanted)
     key = "matrix" if column.mechanism == "matrix" else asked[0] if asked else "retention"
-    epsilon = 0.0  # where it is not known before the data, or there is none
     if asked:
         epsilon = math.log(asked[1])
     elif channel is not None:
         epsilon = channel.epsilon
-    elif column.retention == 1:
-        epsilon = math.inf
+    else:  # not known before the data, or there is none
+        epsilon = math.inf if column.retention == 1 else 0.0
     if epsilon > EPSILON_LIMIT + 1e-9:
         shown = "infinite" if epsilon == math.inf else f"{epsilon:.2f}"
         what = f"epsilon is {shown}: above {EPSILON_LIMIT:g} published values reveal originals"

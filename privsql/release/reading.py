@@ -133,9 +133,8 @@ def place_of(path: Path, key: str | None = None) -> str:
     >>> place_of(("columns", "blood type"), "retention")
     '[columns."blood type"] retention'
     """
-    names = [_key_text(name) for name in path]
-    table = f"[{'.'.join(names)}]" if path else ""
-    return " ".join(part for part in (table, "" if key is None else _key_text(key)) if part)
+    table = f"[{'.'.join(map(_key_text, path))}]" if path else ""
+    return f"{table} {'' if key is None else _key_text(key)}".strip()
 
 
 def _key_text(name: str) -> str:

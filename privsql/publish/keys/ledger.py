@@ -222,8 +222,7 @@ class Ledger:
         """
         planned = Publication("", table, release, unit, dict(columns), self.key_id, source)
         lines = settled([*self.publications(), planned])
-        before = [entry for entry in lines if entry is not planned]
-        before = [entry for entry in before if entry.shares_persons(planned)]
+        before = [each for each in lines if each is not planned and each.shares_persons(planned)]
         draws: dict[str, dict[tuple[str, ...], _Looks]] = {}
         names: dict[str, str] = {}
         added: list[str] = []  # columns published before with other draws
