@@ -45,8 +45,7 @@ def cap_of(
     mean = signal + np.asarray(false, float)
     with np.errstate(divide="ignore", invalid="ignore"):
         largest = -2 * mean * np.log(probability) / (relative_error * signal) ** 2
-    capped: Array = np.where((signal > 0) & (relative_error * signal < mean), largest, np.inf)
-    return capped
+    return np.where((signal > 0) & (relative_error * signal < mean), largest, np.inf)
 
 
 def chances(channel: Channel) -> tuple[Array, Array]:

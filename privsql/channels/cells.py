@@ -130,12 +130,8 @@ def refine(cells: Cells, channel: Channel) -> Cells:
         # Adding 0.0 turns the -0.0 that rounding may leave into 0.0: bytes are compared.
         rounded = np.round(np.ascontiguousarray(signature), MASS_DECIMALS) + 0.0
         rows = rounded.view(f"V{rounded.shape[1] * rounded.itemsize}").ravel()
-        refined = _split(cells, Cells.of(rows))
+        sent = Cells.of(rows)
+        refined = Cells.of(cells.labels * sent.count + sent.labels)  # the coarsest that is both
         if refined.count == cells.count:
             return cells
         cells = refined
-
-
-def _split(one: Cells, other: Cells) -> Cells:
-    """The coarsest partition that refines both."""
-    return Cells.of(one.labels * other.count + other.labels)

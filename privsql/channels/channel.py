@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels.cells import Cells, refine
-from privsql.errors import ChannelError, TooLargeError, with_article
+from privsql.errors import ChannelError, Error, TooLargeError, with_article
 
 Array = NDArray[np.float64]
 
@@ -35,17 +35,15 @@ class Channel(ABC):
     """The perturbation of one column; the mechanisms derive from it."""
 
     mechanism: ClassVar[str]
+    parameters: ClassVar[tuple[str, ...]]  # attributes that define it, as it is made from them
+    optional: ClassVar[Mapping[str, object]] = {}  # those that a description may leave out
+    size: int  # number m of values in the domain, NULL included where the column may hold it
     _known: ClassVar[dict[str, type[Channel]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Remember the mechanism's name, for ``channel_from_dict``."""
         super().__init_subclass__(**kwargs)
         Channel._known[cls.mechanism] = cls
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number m of values in the domain, NULL included where the column may hold it."""
 
     @property
     def matrix(self) -> Array:
@@ -76,13 +74,14 @@ class Channel(ABC):
         """Local differential privacy of one published value, ``ln gamma``."""
         return math.log(self.gamma)
 
-    @abstractmethod
     def signature(self, cells: Cells) -> Array | None:
         """Describe where each value's mass goes, as far as lumping ``cells`` cares.
 
         Shape ``(m, d)``; two values of one cell may stay together when their rows agree.
-        None says that every partition is lumpable.
+        None says that every partition is lumpable, as it is where the chance of being kept is
+        the same for all values.
         """
+        return None
 
     @abstractmethod
     def _lumped(self, cells: Cells) -> Channel:
@@ -104,14 +103,11 @@ class Channel(ABC):
             )
         return self._lumped(cells)
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold; ``channel_from_dict`` reads it back."""
-
-    @classmethod
-    @abstractmethod
-    def _from_dict(cls, data: Mapping[str, Any]) -> Channel:
-        """Build from the plain data of ``to_dict``."""
+        """Mechanism and parameters that JSON can hold; ``channel_from_dict`` reads it back."""
+        given = {name: getattr(self, name) for name in self.parameters}
+        arrays = {n: each.tolist() for n, each in given.items() if isinstance(each, np.ndarray)}
+        return {"mechanism": self.mechanism, **given, **arrays}
 
     def __eq__(self, other: object) -> bool:
         """Two channels are equal when they are described by the same data."""
@@ -135,14 +131,15 @@ def channel_from_dict(data: Mapping[str, Any]) -> Channel:
     if not isinstance(data, Mapping):
         raise ChannelError("a channel is described by a table of names and values")
     name = data.get("mechanism")
-    kind = Channel._known.get(name) if isinstance(name, str) else None
+    kind: Any = Channel._known.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ChannelError(
             "a channel needs the name of its mechanism",
             hint=f"choose one of {', '.join(sorted(Channel._known))}",
         )
     try:
-        channel = kind._from_dict(data)
+        given = {**kind.optional, **data}
+        channel: Channel = kind(**{name: given[name] for name in kind.parameters})
     except KeyError as missing:
         raise ChannelError(f'{with_article(str(name))} channel needs "{missing.args[0]}"') from None
     unknown = [str(key) for key in data if key not in channel.to_dict()]
@@ -212,19 +209,25 @@ def checked_number(value: object, name: str) -> float:
     return number
 
 
-def checked_size(value: object) -> int:
-    """Return the number of values of a domain, or refuse it."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ChannelError("the size of a domain must be a whole number of at least 1")
+def checked_size(value: object, name: str = "the size of a domain", least: int = 1) -> int:
+    """Return a number of values, or refuse it."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ChannelError(f"{name} must be a whole number of at least {least}")
     return int(value)
+
+
+def as_floats(values: object, refusal: str, error: type[Error] = ChannelError) -> Array:
+    """Return numbers as an array, or refuse what is none in these words."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        # Not chained: numpy's message quotes the value.
+        raise error(refusal) from None
 
 
 def checked_array(value: object, name: str, dimensions: int) -> Array:
     """Return a read-only array of probabilities, or refuse it."""
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ChannelError(f"{name} must hold numbers, in rows of one length") from None
+    array = as_floats(value, f"{name} must hold numbers, in rows of one length").copy()
     if array.ndim != dimensions or array.size == 0:
         raise ChannelError(f"{name} must have {dimensions} dimension(s) and not be empty")
     if not np.isfinite(array).all():
@@ -237,11 +240,7 @@ def checked_array(value: object, name: str, dimensions: int) -> Array:
 
 def on_domain(values: ArrayLike, size: int) -> Array:
     """Return a function on the domain, or refuse one of another length."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        # Not chained: numpy's message quotes the value.
-        raise ChannelError("a function on the domain must be numbers") from None
+    array = as_floats(values, "a function on the domain must be numbers")
     if array.ndim == 0 or array.shape[-1] != size:
         found = array.shape[-1] if array.ndim else "none"
         raise ChannelError(f"expected one number for each of {size} values, found {found}")

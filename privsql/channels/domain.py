@@ -9,7 +9,8 @@ Two things are asked of it.  Publishing asks for the **code** of each value, its
 the domain.  A query asks for the **mass** of a predicate, the chance that a replaced value
 satisfies it:
 
-    b(P) = sum of replacing[i] over the values i with P            = count(P) / size  if uniform
+    b(P) = sum of replacing[i] over the values i with P  (:meth:`Cells.sums`)
+         = count(P) / size  if uniform                   (:meth:`Domain.mass`)
 
 An error in ``b`` is an error in every answer, hence counts are exact integers.
 
@@ -20,7 +21,6 @@ An error in ``b`` is an error in every answer, hence counts are exact integers.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -89,7 +89,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def arrow_type(self) -> pa.DataType:
-        """The type of :meth:`values`, :meth:`decode` and :meth:`round`."""
+        """The type of :meth:`values` and :meth:`decode`."""
 
     @abstractmethod
     def value_at(self, index: int) -> Value | None:
@@ -121,29 +121,21 @@ class Domain(ABC):
         the domain are counted in the error and never shown.
         """
         parts = [self._chunk(chunk) for chunk in _chunks(values)]
-        if len(parts) == 1:
-            codes = parts[0]
-        else:
-            codes = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        codes = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
         if codes.min(initial=0) >= 0:
             return codes
         nulls, outside = codes == NULL, int((codes == OUTSIDE).sum())
-        problems = (
-            [how_many(outside, "lies outside the domain", "lie outside the domain")]
-            if outside
-            else []
+        foreign = 0 if self.nullable else int(nulls.sum())
+        if not outside and not foreign:
+            codes[nulls] = self.points
+            return codes
+        lying = how_many(outside, "lies outside the domain", "lie outside the domain")
+        null = f"{how_many(foreign, 'is NULL', 'are NULL')}, which the domain does not have"
+        problems = [text for count, text in ((outside, lying), (foreign, null)) if count]
+        raise DomainError(
+            f"of {how_many(len(codes), 'value')}, {' and '.join(problems)}",
+            hint="widen the domain (nullable = true for NULL), or clean the source first",
         )
-        if self.null_index is not None:
-            codes[nulls] = self.null_index
-        elif nulls.any():
-            there = how_many(int(nulls.sum()), "is NULL", "are NULL")
-            problems.append(f"{there}, which the domain does not have")
-        if problems:
-            raise DomainError(
-                f"of {how_many(len(codes), 'value')}, {' and '.join(problems)}",
-                hint="widen the domain (nullable = true for NULL), or clean the source first",
-            )
-        return codes
 
     def _chunk(self, chunk: pa.Array[Any]) -> Codes:
         if pa.types.is_null(chunk.type):
@@ -177,10 +169,6 @@ class Domain(ABC):
     @abstractmethod
     def _decode(self, codes: Codes) -> pa.Array[Any]:
         """Values of codes that were checked."""
-
-    def round(self, values: Any) -> pa.Array[Any]:
-        """Each value as the domain writes it: ``decode(codes(values))``."""
-        return self.decode(self.codes(values))
 
     def ranges(self, selection: Selection) -> tuple[range, ...]:
         """The indices of a selection, as disjoint ranges in order.
@@ -241,25 +229,9 @@ class Domain(ABC):
         """How many values a selection holds, each counted once."""
         return sum(map(len, self.ranges(selection)))
 
-    def mass(self, selection: Selection, replacing: ArrayLike | None = None) -> float:
-        """Chance that a value drawn from ``replacing`` is in the selection.
-
-        ``replacing[i]`` is the chance of value i, in domain order; uniform if not given,
-        and then the mass is ``count / size``, rounded once.
-        """
-        ranges = self.ranges(selection)
-        if replacing is None:
-            return sum(map(len, ranges)) / self.size
-        try:
-            weights = np.asarray(replacing, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            raise DomainError("a replacement distribution must be numbers") from None
-        if weights.shape != (self.size,):
-            raise DomainError(
-                f"a replacement distribution has one entry for each of {self.size} values;"
-                f" this one has shape {weights.shape}"
-            )
-        return math.fsum(w for part in ranges for w in weights[part.start : part.stop].tolist())
+    def mass(self, selection: Selection) -> float:
+        """Chance that a value drawn uniformly is in the selection: rounded once."""
+        return self.count(selection) / self.size
 
 
 def _chunks(values: Any) -> list[pa.Array[Any]]:

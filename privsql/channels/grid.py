@@ -50,6 +50,9 @@ Step = int | float | Decimal | timedelta | str
 
 KINDS = ("integer", "decimal", "real", "date", "timestamp")
 
+# What a bound or a step of a type makes of a grid, the first of them that there is.
+KIND_OF = {datetime: "timestamp", date: "date", float: "real", Decimal: "decimal"}
+
 # Digits of a bound or step, counted in units.  18 fit an int64.  15 survive a double: grid
 # points are then different doubles, and each prints as the decimal that it stands for.
 DIGITS = {"decimal": 18, "real": 15}
@@ -101,10 +104,7 @@ class Grid(Domain):
             raise DomainError(f"the kind of a grid must be one of {', '.join(KINDS)}")
         if not isinstance(self.nullable, bool):
             raise DomainError("nullable must be true or false")
-        lower, upper = (
-            _point(self.kind, self.lower, "lower"),
-            _point(self.kind, self.upper, "upper"),
-        )
+        lower, upper = (_point(self.kind, getattr(self, end), end) for end in ("lower", "upper"))
         step = _step(self.kind, self.step)
         scale = max(map(_decimals, (lower, upper, step)))
         unit = _unit(self.kind, scale)
@@ -140,10 +140,9 @@ class Grid(Domain):
             raise DomainError("64 bits do not hold the bounds of this grid and their distance")
         rest = (top - origin) % stride
         if rest:
-            fitting = []
-            for units in (top - rest, top - rest + stride):
-                with suppress(OverflowError):  # after the year 9999
-                    fitting.append(str(self._point_at(units)))
+            fitting = [str(self._point_at(top - rest))]
+            with suppress(OverflowError):  # after the year 9999
+                fitting.append(str(self._point_at(top - rest + stride)))
             raise DomainError(
                 "the upper bound of a grid is a whole number of steps above the lower one",
                 hint=f"the nearest that fit: {' and '.join(fitting)}",
@@ -404,28 +403,15 @@ def _unit(kind: str, scale: int) -> Fraction:
 
 
 def _kind(*given: object) -> str:
-    types = [type(each) for each in given]
-    for python, kind in (
-        (datetime, "timestamp"),
-        (date, "date"),
-        (float, "real"),
-        (Decimal, "decimal"),
-    ):
-        if python in types:
-            return kind
-    return "integer"
+    types = set(map(type, given))
+    return next((kind for python, kind in KIND_OF.items() if python in types), "integer")
 
 
 def _point(kind: str, value: object, name: str) -> Fraction:
     """The exact place of a bound; refuses what cannot be one."""
     value = plain(value)
-    wanted = {
-        "integer": int,
-        "decimal": int | float | Decimal,
-        "real": int | float | Decimal,
-        "date": date,
-        "timestamp": date,
-    }[kind]
+    number: Any = int if kind == "integer" else int | float | Decimal
+    wanted = date if FAMILY[kind] == "time" else number
     wrong = isinstance(value, bool) or (kind == "date" and isinstance(value, datetime))
     if wrong or not isinstance(value, wanted):
         raise DomainError(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from operator import ge, gt, le, lt
 
 import numpy as np
 
@@ -111,8 +112,8 @@ class Interval:
     An interval whose low end lies above its high end is empty, as ``BETWEEN`` is in SQL.
     NULL is in no interval.
 
-    >>> print(Interval.between(25, 45), Interval.half_open(25, 45), Interval.above(3))
-    [25, 45] [25, 45) (3, ...)
+    >>> print(Interval.between(25, 45), Interval.open(25, 45), Interval.above(3))
+    [25, 45] (25, 45) (3, ...)
     """
 
     low: Bound | None = None
@@ -171,11 +172,6 @@ class Interval:
         """``low < x < high``."""
         return cls(low, high, low_closed=False, high_closed=False)
 
-    @classmethod
-    def half_open(cls, low: Bound, high: Bound) -> Interval:
-        """``low <= x < high``, how a month or a decade is cut out."""
-        return cls(low, high, high_closed=False)
-
     @property
     def family(self) -> str | None:
         """``"number"``, ``"time"``, or None without bounds."""
@@ -191,15 +187,10 @@ class Interval:
     def holds(self, value: Bound, kind: str) -> bool:
         """Whether a value of a domain of this kind lies in the interval."""
         here = place(value, kind)
-        if self.low is not None:
-            low = place(self.low, kind)
-            if here < low or (here == low and not self.low_closed):
-                return False
-        if self.high is not None:
-            high = place(self.high, kind)
-            if here > high or (here == high and not self.high_closed):
-                return False
-        return True
+        above, below = ge if self.low_closed else gt, le if self.high_closed else lt
+        return (self.low is None or above(here, place(self.low, kind))) and (
+            self.high is None or below(here, place(self.high, kind))
+        )
 
     def steps(self, origin: Fraction, stride: Fraction, count: int, kind: str) -> range:
         """Which of the points ``origin + i * stride``, ``0 <= i < count``, lie in it.
@@ -210,21 +201,17 @@ class Interval:
         >>> Interval.open(2, 8).steps(Fraction(0), Fraction(2), 6, "integer")
         range(2, 4)
         """
-        first, stop = 0, count
-        if self.low is not None:
-            t = (place(self.low, kind) - origin) / stride
+
+        def before(bound: Bound, *, itself: bool) -> int:
+            """How many points lie before a bound; ``itself``: or on it."""
+            t = (place(bound, kind) - origin) / stride
             if isinstance(t, float):
-                first = count if t > 0 else 0
-            else:
-                first = math.ceil(t) if self.low_closed else math.floor(t) + 1
-        if self.high is not None:
-            t = (place(self.high, kind) - origin) / stride
-            if isinstance(t, float):
-                stop = count if t > 0 else 0
-            else:
-                stop = math.floor(t) + 1 if self.high_closed else math.ceil(t)
-        first = min(max(first, 0), count)
-        return range(first, max(first, min(stop, count)))
+                return count if t > 0 else 0
+            return min(max(math.floor(t) + 1 if itself else math.ceil(t), 0), count)
+
+        first = 0 if self.low is None else before(self.low, itself=not self.low_closed)
+        stop = count if self.high is None else before(self.high, itself=self.high_closed)
+        return range(first, max(first, stop))
 
 
 def union(ranges: Iterable[range]) -> tuple[range, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,7 @@ from privsql.channels.channel import (
     Channel,
     amplification,
     checked_array,
+    checked_size,
     on_domain,
 )
 from privsql.errors import ChannelError
@@ -31,19 +32,19 @@ class Matrix(Channel):
     """
 
     mechanism = "matrix"
+    parameters = ("matrix", "independent")
+    optional: ClassVar[Mapping[str, object]] = {"independent": True}
 
     def __init__(self, matrix: ArrayLike, *, independent: bool = True) -> None:
+        if not isinstance(independent, bool):
+            raise ChannelError("independent must be true or false")
         self._matrix = _checked_transition(matrix)
+        self.size = len(self._matrix)
         self.independent = independent
 
     def __repr__(self) -> str:
         """Show the size."""
         return f"{type(self).__name__}(values={self.size})"
-
-    @property
-    def size(self) -> int:
-        """Number m of values."""
-        return len(self._matrix)
 
     @property
     def matrix(self) -> Array:
@@ -52,8 +53,7 @@ class Matrix(Channel):
 
     @cached_property
     def _inverse(self) -> Array:
-        inverse: Array = np.linalg.inv(self._matrix).astype(np.float64, copy=False)
-        return inverse
+        return np.linalg.inv(self._matrix).astype(np.float64, copy=False)
 
     def expected(self, counts: ArrayLike) -> Array:
         """``counts @ T``."""
@@ -77,21 +77,6 @@ class Matrix(Channel):
         lumped = masses / masses.sum(axis=1, keepdims=True)
         return Matrix(lumped, independent=self.independent)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Mechanism, matrix and whether rows are independent."""
-        return {
-            "mechanism": self.mechanism,
-            "matrix": self._matrix.tolist(),
-            "independent": self.independent,
-        }
-
-    @classmethod
-    def _from_dict(cls, data: Mapping[str, Any]) -> Matrix:
-        independent = data.get("independent", True)
-        if not isinstance(independent, bool):
-            raise ChannelError("independent must be true or false")
-        return cls(data["matrix"], independent=independent)
-
 
 class Decoy(Matrix):
     """Each row publishes one of the c values of its decoy group (SPLU 3-5).
@@ -102,6 +87,7 @@ class Decoy(Matrix):
     """
 
     mechanism = "decoy"
+    parameters = ("group_size", "matrix")
 
     def __init__(self, group_size: int, matrix: ArrayLike) -> None:
         super().__init__(matrix, independent=False)
@@ -110,18 +96,6 @@ class Decoy(Matrix):
             raise ChannelError("a decoy group cannot hold more distinct values than there are")
         if np.abs(np.diagonal(self._matrix) - 1 / self.group_size).max() > SUM_TOLERANCE:
             raise ChannelError("each value of a decoy column is published with chance 1/c")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Mechanism, group size and matrix."""
-        return {
-            "mechanism": self.mechanism,
-            "group_size": self.group_size,
-            "matrix": self._matrix.tolist(),
-        }
-
-    @classmethod
-    def _from_dict(cls, data: Mapping[str, Any]) -> Decoy:
-        return cls(data["group_size"], data["matrix"])
 
 
 def _checked_transition(matrix: ArrayLike) -> Array:
@@ -144,6 +118,4 @@ def _checked_transition(matrix: ArrayLike) -> Array:
 
 def checked_group_size(value: object) -> int:
     """The number of values in a decoy group, at least 2."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 2:
-        raise ChannelError("group_size must be a whole number of at least 2")
-    return int(value)
+    return checked_size(value, "group_size", 2)

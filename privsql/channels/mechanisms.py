@@ -7,8 +7,6 @@ value, so the chance of a truthful output is ``p + (1-p) q_i``, not p.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,14 +44,15 @@ class Uniform(Channel):
     """
 
     mechanism = "uniform"
+    parameters = ("retention", "size")
 
     def __init__(self, retention: float, size: int) -> None:
         self.retention = checked_retention(retention)
-        self._size = checked_size(size)
+        self.size = checked_size(size)
 
     def __repr__(self) -> str:
         """Show what defines the channel."""
-        return f"Uniform(retention={self.retention}, values={self._size})"
+        return f"Uniform(retention={self.retention}, values={self.size})"
 
     @classmethod
     def from_gamma(cls, gamma: float, size: int) -> Uniform:
@@ -80,21 +79,16 @@ class Uniform(Channel):
         """Largest retention without a (rho1, rho2) breach, see ``gamma_of_rho``."""
         return cls.from_gamma(gamma_of_rho(rho1, rho2), size)
 
-    @property
-    def size(self) -> int:
-        """Number m of values."""
-        return self._size
-
     def expected(self, counts: ArrayLike) -> Array:
         """``counts @ T = p counts + (1-p)/m sum(counts)``."""
-        y = on_domain(counts, self._size)
+        y = on_domain(counts, self.size)
         total = y.sum(axis=-1, keepdims=True)
-        published: Array = self.retention * y + (1 - self.retention) / self._size * total
+        published: Array = self.retention * y + (1 - self.retention) / self.size * total
         return published
 
     def inverse(self, function: ArrayLike) -> Array:
         """``T^-1 g = (g - (1-p) mean(g)) / p``."""
-        g = on_domain(function, self._size)
+        g = on_domain(function, self.size)
         mean = g.mean(axis=-1, keepdims=True)
         inverted: Array = (g - (1 - self.retention) * mean) / self.retention
         return inverted
@@ -102,26 +96,14 @@ class Uniform(Channel):
     @property
     def gamma(self) -> float:
         """``1 + m p/(1-p)``; 1 for a domain of one value, infinite at retention 1."""
-        if self._size == 1:
+        if self.size == 1:
             return 1.0
         if self.retention == 1:
             return math.inf
-        return 1 + self._size * self.retention / (1 - self.retention)
-
-    def signature(self, cells: Cells) -> None:
-        """Every partition is lumpable: the chance of being kept is the same for all."""
-        return
+        return 1 + self.size * self.retention / (1 - self.retention)
 
     def _lumped(self, cells: Cells) -> Replace:
-        return Replace(self.retention, cells.sizes / self._size)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Mechanism, retention, size."""
-        return {"mechanism": self.mechanism, "retention": self.retention, "size": self._size}
-
-    @classmethod
-    def _from_dict(cls, data: Mapping[str, Any]) -> Uniform:
-        return cls(data["retention"], data["size"])
+        return Replace(self.retention, cells.sizes / self.size)
 
 
 class Replace(Channel):
@@ -135,10 +117,12 @@ class Replace(Channel):
     """
 
     mechanism = "replace"
+    parameters = ("retention", "replacing")
 
     def __init__(self, retention: float, replacing: ArrayLike) -> None:
         self.retention = checked_retention(retention)
         self.replacing = checked_array(replacing, "replacing", 1)
+        self.size = len(self.replacing)
         total = math.fsum(self.replacing.tolist())
         if abs(total - 1) > SUM_TOLERANCE:
             raise ChannelError("the replacement distribution must sum to one")
@@ -146,11 +130,6 @@ class Replace(Channel):
     def __repr__(self) -> str:
         """Show what defines the channel, but for the distribution."""
         return f"Replace(retention={self.retention}, values={self.size})"
-
-    @property
-    def size(self) -> int:
-        """Number m of values."""
-        return len(self.replacing)
 
     def expected(self, counts: ArrayLike) -> Array:
         """``counts @ T = p counts + (1-p) sum(counts) q``."""
@@ -173,25 +152,9 @@ class Replace(Channel):
         rarest = (1 - self.retention) * float(self.replacing.min())
         return 1 + self.retention / rarest if rarest > 0 else math.inf
 
-    def signature(self, cells: Cells) -> None:
-        """Every partition is lumpable: the chance of being kept is the same for all."""
-        return
-
     def _lumped(self, cells: Cells) -> Replace:
         masses = cells.sums(self.replacing)
         return Replace(self.retention, masses / masses.sum())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Mechanism, retention, replacement distribution."""
-        return {
-            "mechanism": self.mechanism,
-            "retention": self.retention,
-            "replacing": self.replacing.tolist(),
-        }
-
-    @classmethod
-    def _from_dict(cls, data: Mapping[str, Any]) -> Replace:
-        return cls(data["retention"], data["replacing"])
 
 
 class FineGrain(Channel):
@@ -210,9 +173,11 @@ class FineGrain(Channel):
     """
 
     mechanism = "finegrain"
+    parameters = ("retentions",)
 
     def __init__(self, retentions: ArrayLike) -> None:
         self.retentions = checked_array(retentions, "retentions", 1)
+        self.size = len(self.retentions)
         zeros = int((self.retentions == 0).sum())
         if zeros >= 2:
             raise ChannelError(
@@ -228,17 +193,11 @@ class FineGrain(Channel):
         low, high = self.retentions.min(), self.retentions.max()
         return f"FineGrain(retentions={low:g}..{high:g}, values={self.size})"
 
-    @property
-    def size(self) -> int:
-        """Number m of values."""
-        return len(self.retentions)
-
     def expected(self, counts: ArrayLike) -> Array:
         """``counts @ T = p counts + sum((1-p) counts)/m``."""
         y = on_domain(counts, self.size)
         replaced = (y @ (1 - self.retentions))[..., None]
-        published: Array = self.retentions * y + replaced / self.size
-        return published
+        return self.retentions * y + replaced / self.size
 
     def inverse(self, function: ArrayLike) -> Array:
         """Solve ``T h = g`` in O(m).
@@ -286,11 +245,3 @@ class FineGrain(Channel):
         if cells.count == 1:
             return Uniform(1.0, 1)
         return Matrix(kept * np.eye(cells.count) + (1 - kept) * (cells.sizes / self.size))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Mechanism and retentions."""
-        return {"mechanism": self.mechanism, "retentions": self.retentions.tolist()}
-
-    @classmethod
-    def _from_dict(cls, data: Mapping[str, Any]) -> FineGrain:
-        return cls(data["retentions"])

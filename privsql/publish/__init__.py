@@ -9,7 +9,7 @@
     groups    personal groups: merged, numbered, capped
     database  the database that a release is made in
     staging   the old release, the new one, or none
-    rounded   how many values a grid moved
+    rounded   codes of raw values, and how many a grid moved
     report    what was done
     starter   a first spec
     append    batches of later rows

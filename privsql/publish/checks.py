@@ -42,7 +42,7 @@ def check_columns(spec: Spec, raw: Source) -> None:
 
 def check_units(spec: Spec, raw: Source, notes: Notes) -> None:
     """Warn where a person has several rows, whose losses add; no epsilon is claimed then."""
-    if spec.unit == ROW or raw.rows() == raw.people(spec.unit):
+    if spec.unit == ROW or raw.rows() == raw.different(spec.unit):
         return
     if spec.protect is not None:
         raise DataError(

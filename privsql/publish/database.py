@@ -17,6 +17,12 @@ def working(made: Path, folder: Path) -> duckdb.DuckDBPyConnection:
     return quiet(duckdb.connect(str(made), config=config))  # type: ignore[arg-type]
 
 
+def store(con: duckdb.DuckDBPyConnection, create: str, relation: duckdb.DuckDBPyRelation) -> None:
+    """Write what a relation finds, by the beginning of a statement: ``CREATE TABLE t AS``."""
+    # As a statement of its own: the relation's own create() does not notice Ctrl-C.
+    con.execute(f"{create} {relation.sql_query()}")
+
+
 def quiet(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Turn off the connection's own progress bars.
 

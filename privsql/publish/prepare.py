@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
 import numpy as np
 
 from privsql.channels import Categorical, Channel, Domain, FineGrain
-from privsql.errors import DataError, DomainError, InternalError
+from privsql.errors import DataError, InternalError
+from privsql.publish.perturb.draws import Draws
 from privsql.publish.perturb.finegrain import gammas, optimal_retentions, theta_rhos
 from privsql.publish.report import Notes
+from privsql.publish.rounded import codes_of, naming
 from privsql.publish.source import Source
-from privsql.release.spec import ColumnSpec, with_domain
+from privsql.release.columns import EPSILON_LIMIT, FineGrainSpec
+from privsql.release.spec import ColumnSpec, Spec, with_domain
 
 # Mechanisms that look at the whole column at once.
 WHOLE = ("identity", "swap", "decoy")
-
-# Above this a published value gives nearly everything away; the spec must say it is meant.
-EPSILON_LIMIT = 5.0
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,16 @@ class Column:
         return self.spec.name
 
 
-@contextmanager
-def naming(column: str) -> Iterator[None]:
-    """Name the column in errors of its domain."""
-    try:
-        yield
-    except DomainError as problem:
-        raise DataError(f"column {column}: {problem.reason}", hint=problem.hint) from None
+@dataclass(frozen=True)
+class Job:
+    """A publication: what it is made from, and the database that it is made in."""
+
+    spec: Spec
+    raw: Source
+    columns: Sequence[Column]
+    draws: Draws
+    notes: Notes
+    con: duckdb.DuckDBPyConnection
 
 
 def resolve(spec: ColumnSpec, kind: str, source: Source, notes: Notes) -> Column:
@@ -60,8 +63,8 @@ def resolve(spec: ColumnSpec, kind: str, source: Source, notes: Notes) -> Column
     if spec.conversion:
         notes.say(f"{spec.name}: {spec.conversion}")
     channel = spec.channel()
-    if spec.mechanism == "finegrain":
-        channel = _fine(spec, spec.domain, source, notes)
+    if spec.finegrain is not None:
+        channel = _fine(spec.name, spec.finegrain, spec.domain, source, notes)
     if spec.mechanism in WHOLE:
         notes.depends_on_raw(f"{spec.mechanism} on {spec.name} draws from the data itself")
     elif channel is not None and channel.epsilon > EPSILON_LIMIT + 1e-9 and not spec.accept_epsilon:
@@ -87,14 +90,13 @@ def _observed(spec: ColumnSpec, source: Source, notes: Notes) -> Domain:
         return Categorical(tuple(listed), spec.nullable or values.null_count > 0)
 
 
-def _fine(spec: ColumnSpec, domain: Domain, source: Source, notes: Notes) -> FineGrain:
-    wanted = spec.finegrain
-    if wanted is None:
-        raise InternalError(f"column {spec.name} has neither rho nor theta")
+def _fine(
+    name: str, wanted: FineGrainSpec, domain: Domain, source: Source, notes: Notes
+) -> FineGrain:
     if wanted.prior_from == "raw":
-        prior = frequencies(source, spec.name, domain)
-        notes.warn(f"the retentions of {spec.name} were derived from raw frequencies")
-        notes.depends_on_raw(f"the retentions of {spec.name} follow from raw frequencies")
+        prior = frequencies(source, name, domain)
+        notes.warn(f"the retentions of {name} were derived from raw frequencies")
+        notes.depends_on_raw(f"the retentions of {name} follow from raw frequencies")
     elif wanted.prior is not None:
         prior = np.asarray(wanted.prior)
     else:
@@ -105,7 +107,7 @@ def _fine(spec: ColumnSpec, domain: Domain, source: Source, notes: Notes) -> Fin
     own = (gamma - 1) / (domain.size - 1 + gamma)
     floor = min(wanted.floor, 0.5 * float(own.min())) if wanted.floor == 0.01 else wanted.floor
     retentions = optimal_retentions(gamma, prior, sides=wanted.sides, floor=floor)
-    notes.say(f"{spec.name}: retentions from {retentions.min():.4g} to {retentions.max():.4g}")
+    notes.say(f"{name}: retentions from {retentions.min():.4g} to {retentions.max():.4g}")
     return FineGrain(retentions)
 
 
@@ -113,9 +115,7 @@ def frequencies(source: Source, name: str, domain: Domain) -> np.ndarray[Any, An
     """Raw frequencies of a column: only for what the spec asks from raw data."""
     counts = np.zeros(domain.size)
     for batch in source.batches([name]):
-        with naming(name):
-            codes = domain.codes(batch.column(0))
-        counts += np.bincount(codes, minlength=len(counts))
+        counts += np.bincount(codes_of(name, domain, batch.column(0)), minlength=len(counts))
     if not counts.any():
         raise DataError("the source has no rows", hint="publish a source with at least one row")
     total: np.ndarray[Any, Any] = counts / counts.sum()

@@ -64,14 +64,11 @@ class PublishReport:
         """Text for a person: what was made, its privacy statement, warnings."""
         lines = [f"published {self.rows:,} rows of {self.manifest.table} to {self.path}"]
         lines += [f"  {fact}" for fact in self.facts]
-        lines += [f"  {column}" for column in self._columns()]
-        lines.append(self.manifest.privacy.statement())
-        lines += [f"WARNING: {warning}" for warning in self.warnings]
-        return "\n".join(lines)
-
-    def _columns(self) -> list[str]:
-        return [
-            f"{column.name}: {column.mechanism}, {column.domain.size} values,"
+        lines += [
+            f"  {column.name}: {column.mechanism}, {column.domain.size} values,"
             f" epsilon {column.epsilon:.3g}"
             for column in self.manifest.sensitive
         ]
+        lines.append(self.manifest.privacy.statement())
+        lines += [f"WARNING: {warning}" for warning in self.warnings]
+        return "\n".join(lines)

@@ -1,11 +1,14 @@
-"""Number of values that the grid of a column moved, for the publisher only.
+"""Codes of raw values, and how many of them the grid of a column moved.
 
 Values are rounded to the grid before they are perturbed, and analysts ask about rounded ones.
-The counts are of raw data, so they are told to whoever has it, and are no part of a release.
+The counts are of raw data, so they are told to the publisher, who has it, and are no part of a
+release.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsql.channels import Domain, Grid
+from privsql.channels.domain import Codes
 from privsql.channels.steps import step_text
-from privsql.errors import how_many
+from privsql.errors import DataError, DomainError, how_many
 from privsql.publish.types import plain, restored
 
 
@@ -42,20 +46,36 @@ class Rounded:
         )
 
 
+@contextmanager
+def naming(column: str) -> Iterator[None]:
+    """Name the column in errors of its domain."""
+    try:
+        yield
+    except DomainError as problem:
+        raise DataError(f"column {column}: {problem.reason}", hint=problem.hint) from None
+
+
+def codes_of(name: str, domain: Domain, values: Any) -> Codes:
+    """Codes of raw values, with the column named where some are outside its domain."""
+    with naming(name):
+        return domain.codes(values)
+
+
 class Rounding:
     """Counts moved values while batches stream by."""
 
     def __init__(self) -> None:
         self._found: dict[str, Rounded] = {}
 
-    def add(self, name: str, domain: Domain, values: Any, codes: Any) -> None:
-        """Count in values that came with these codes; text stands for what it is read as."""
-        if not isinstance(domain, Grid):
-            return
+    def codes(self, name: str, domain: Domain, values: Any) -> Codes:
+        """Codes of raw values, which are counted in."""
+        codes = codes_of(name, domain, values)
+        if isinstance(domain, Grid):
+            self._add(name, domain, values, codes)
+        return codes
+
+    def _add(self, name: str, domain: Grid, values: Any, codes: Codes) -> None:
         kind = values.type
-        if pa.types.is_string(kind):
-            kind = domain.arrow_type
-            values = values.cast(kind)
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
             values = values.cast(kind)

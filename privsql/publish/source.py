@@ -16,18 +16,19 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from duckdb import ColumnExpression, FunctionExpression
+from duckdb import ColumnExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.database import MEMORY, quiet
-from privsql.publish.types import exactly, keep_types
+from privsql.publish.types import WHOLE_NUMBERS, exactly, keep_types
 from privsql.release.names import quoted
 from privsql.release.store import count_rows
 
@@ -40,11 +41,7 @@ BATCH = 1 << 18
 ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
 
 # Keys of these types are equal when their numbers are.
-INTEGERS = {
-    f"{sign}{size}"
-    for sign in ("", "U")
-    for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-}
+INTEGERS = set(map(str.upper, WHOLE_NUMBERS))
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,13 @@ class Source:
 
     connection: duckdb.DuckDBPyConnection
     relation: duckdb.DuckDBPyRelation
-    columns: tuple[tuple[str, str], ...]
     files: tuple[str, ...]
     spill: tempfile.TemporaryDirectory[str] | None = None  # of parts that were joined
+
+    @cached_property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of the columns, in order."""
+        return tuple(zip(self.relation.columns, map(str, self.relation.types), strict=True))
 
     @property
     def names(self) -> list[str]:
@@ -67,11 +68,10 @@ class Source:
         with readable():
             return count_rows(self.relation)
 
-    def people(self, unit: str) -> int:
-        """Count the different units."""
+    def different(self, name: str) -> int:
+        """Count the different values of a column, NULL among them."""
         with readable():
-            different = self.relation.select(ColumnExpression(unit)).distinct()
-            return int(different.aggregate([FunctionExpression("count")]).fetchall()[0][0])
+            return count_rows(self.relation.select(ColumnExpression(name)).distinct())
 
     def batches(self, names: Sequence[str], *, exact: bool = False) -> Iterator[pa.RecordBatch]:
         """Rows of the named columns, in the order of the source.
@@ -151,27 +151,25 @@ def open_source(
     if not files:
         raise ProgrammingError("no source is given", hint="name one in the spec or with --source")
     kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
-    # Raw rows never spill to disk.
-    connection = quiet(duckdb.connect(config={"temp_directory": ""}))
-    try:
-        with readable():
-            if kinds <= CSV:
-                relation = _csv(connection, files, text)
-            elif kinds <= PARQUET:
-                relation = connection.read_parquet(files)
-            elif kinds <= DUCKDB and len(files) == 1:
-                connection.close()
-                connection, relation = _database(files[0])
-            else:
-                raise ProgrammingError(
-                    f"cannot read {', '.join(sorted(kinds))} as one source",
-                    hint="give CSV or Parquet files of one kind, or one DuckDB file",
-                )
-            columns = tuple(zip(relation.columns, map(str, relation.types), strict=True))
-    except BaseException:
-        connection.close()
-        raise
-    return Source(connection, relation, columns, tuple(files))
+    if kinds <= DUCKDB and len(files) == 1:
+        opened: dict[str, Any] = {"database": files[0].partition("::")[0], "read_only": True}
+    else:
+        opened = {"config": {"temp_directory": ""}}  # raw rows never spill to disk
+    with readable(), ExitStack() as failing:
+        connection = quiet(failing.enter_context(duckdb.connect(**opened)))
+        if kinds <= CSV:
+            relation = _csv(connection, files, text)
+        elif kinds <= PARQUET:
+            relation = connection.read_parquet(files)
+        elif kinds <= DUCKDB and len(files) == 1:
+            relation = _table(connection, files[0])
+        else:
+            raise ProgrammingError(
+                f"cannot read {', '.join(sorted(kinds))} as one source",
+                hint="give CSV or Parquet files of one kind, or one DuckDB file",
+            )
+        failing.pop_all()
+    return Source(connection, relation, tuple(files))
 
 
 def _csv(
@@ -185,16 +183,15 @@ def _csv(
     return connection.read_csv(files, dtype=told) if told else relation  # type: ignore[arg-type]
 
 
-def _open_joined(
-    joined: Sequence[Sequence[str]], on: str | None, text: Collection[str] = ()
-) -> Source:
+def _open_joined(joined: Sequence[Sequence[str]], on: str | None, text: Collection[str]) -> Source:
     if on is None:
         raise ProgrammingError("parts of a source need a key", hint='write join = "id" beside them')
-    spill = tempfile.TemporaryDirectory(prefix="privsql-")
-    config = {"temp_directory": spill.name, "memory_limit": MEMORY}
-    connection = quiet(duckdb.connect(config=config))  # type: ignore[arg-type]
-    try:
-        parts = [_copied(connection, i, paths, on, text) for i, paths in enumerate(joined)]
+    with ExitStack() as failing:
+        spill = tempfile.TemporaryDirectory(prefix="privsql-")
+        failing.callback(spill.cleanup)
+        config = {"temp_directory": spill.name, "memory_limit": MEMORY}
+        connection = quiet(failing.enter_context(duckdb.connect(config=config)))  # type: ignore[arg-type]
+        parts = [_copied(connection, i, paths, on, text) for i, paths in enumerate(joined, 1)]
         _check_parts(parts)
         with readable(), _roomy():
             relation = _side_by_side(connection, parts)
@@ -208,14 +205,10 @@ def _open_joined(
                 hint="each part must have the same keys",
             )
         for part in parts:
-            connection.execute(f"DROP TABLE {part.table}")
-        columns = tuple(zip(relation.columns, map(str, relation.types), strict=True))
-    except BaseException:
-        connection.close()
-        spill.cleanup()
-        raise
+            connection.execute(f"DROP TABLE part_{part.number}")
+        failing.pop_all()
     files = tuple(file for part in parts for file in part.files)
-    return Source(connection, relation, columns, files, spill)
+    return Source(connection, relation, files, spill)
 
 
 @dataclass(frozen=True)
@@ -223,7 +216,6 @@ class _Part:
     """One part of a joined source, copied into the connection that joins."""
 
     number: int
-    table: str
     relation: duckdb.DuckDBPyRelation
     key: str  # as this part spells it
     kind: str  # type of the key
@@ -241,31 +233,28 @@ class _Part:
 
 def _copied(
     connection: duckdb.DuckDBPyConnection,
-    index: int,
+    number: int,
     paths: Sequence[str],
     on: str,
     text: Collection[str],
 ) -> _Part:
     """Copy a part as it streams by; its file may be a database that only it can be open in."""
     if not paths:
-        raise ProgrammingError(f"part {index + 1} of the source names no file")
-    part, table = open_source(paths, text=text), f"part_{index}"
-    try:
+        raise ProgrammingError(f"part {number} of the source names no file")
+    with closing(open_source(paths, text=text)) as part:
         keys = {name.casefold(): (name, kind) for name, kind in part.columns}
         if on.casefold() not in keys:
             raise ProgrammingError(
-                f'part {index + 1} of the source has no column "{on}" to join on',
+                f'part {number} of the source has no column "{on}" to join on',
                 hint=f"its columns are {', '.join(part.names[:10])}",
             )
         key, kind = keys[on.casefold()]
         with readable(), _roomy():
             keep_types(part.connection, True)
             connection.register("copied", part.relation.to_arrow_reader(BATCH))
-            connection.table("copied").create(table)
+            connection.table("copied").create(f"part_{number}")
             connection.unregister("copied")
-    finally:
-        part.close()
-    return _Part(index + 1, table, connection.table(table), key, kind, part.files)
+    return _Part(number, connection.table(f"part_{number}"), key, kind, part.files)
 
 
 def _check_parts(parts: Sequence[_Part]) -> None:
@@ -288,20 +277,15 @@ def _check_parts(parts: Sequence[_Part]) -> None:
             f"the key has types that do not compare: {listed}",
             hint="use one type for it in all parts",
         )
-    rows = ColumnExpression("n")
     for part in parts:
-        key, counted = ColumnExpression(part.key), FunctionExpression("count").alias("n")
+        key = quoted(part.key)
         with _roomy():
-            missing = count_rows(part.relation.filter(key.isnull()))
-            groups = part.relation.filter(key.isnotnull()).aggregate([key.alias("k"), counted])
-            again = groups.filter(rows > 1).aggregate([FunctionExpression("sum", rows)])
-            repeated = int(again.fetchall()[0][0] or 0)
-        problems = [how_many(missing, "row has no key", "rows have no key")] if missing else []
-        problems += (
-            [f"{how_many(repeated, 'row shares its', 'rows share their')} key with another row"]
-            if repeated
-            else []
-        )
+            missing = count_rows(part.relation.filter(f"{key} IS NULL"))
+            groups = part.relation.filter(f"{key} IS NOT NULL").aggregate("count(*) AS n", key)
+            repeated = int(groups.filter("n > 1").aggregate("sum(n)").fetchall()[0][0] or 0)
+        without = how_many(missing, "row has no key", "rows have no key")
+        shared = f"{how_many(repeated, 'row shares its', 'rows share their')} key with another row"
+        problems = [text for count, text in ((missing, without), (repeated, shared)) if count]
         if problems:
             raise DataError(
                 f"{part} of the source cannot be joined: {' and '.join(problems)}",
@@ -313,15 +297,12 @@ def _side_by_side(
     connection: duckdb.DuckDBPyConnection, parts: Sequence[_Part]
 ) -> duckdb.DuckDBPyRelation:
     """Join checked parts into a table that is sorted by the key."""
-    relation, key = parts[0].relation, parts[0].key
+    relation, key = parts[0].relation, quoted(parts[0].key)
     for part in parts[1:]:
         left, right = relation.set_alias("l"), part.relation.set_alias("r")
-        relation = left.join(right, ColumnExpression("l", key) == ColumnExpression("r", part.key))
-        relation = relation.select(
-            *(ColumnExpression("l", name).alias(name) for name in left.columns),
-            *(ColumnExpression("r", name).alias(name) for name in part.others),
-        )
-    relation.sort(ColumnExpression(key)).create("joined")
+        columns = ["l.*", *(f"r.{quoted(name)}" for name in part.others)]
+        relation = left.join(right, f"l.{key} = r.{quoted(part.key)}").project(", ".join(columns))
+    relation.order(key).create("joined")
     return connection.table("joined")
 
 
@@ -348,39 +329,27 @@ def _expand(path: str) -> list[str]:
     return [each + mark + table for each in found]
 
 
-def _database(path: str) -> tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]:
+def _table(connection: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyRelation:
+    """The table of a database that its path names, or else the only one."""
     file, _, table = path.partition("::")
-    connection = quiet(duckdb.connect(file, read_only=True))
-    try:
-        if not table:
-            tables = [row[0] for row in connection.execute("SHOW TABLES").fetchall()]
-            if len(tables) != 1:
-                raise ProgrammingError(
-                    f"{file} has {len(tables)} tables", hint=f"name one: {file}::table"
-                )
-            table = tables[0]
-        return connection, connection.table(quoted(table))
-    except BaseException:
-        connection.close()
-        raise
+    tables = [table] if table else [row[0] for row in connection.execute("SHOW TABLES").fetchall()]
+    if len(tables) != 1:
+        raise ProgrammingError(f"{file} has {len(tables)} tables", hint=f"name one: {file}::table")
+    return connection.table(quoted(tables[0]))
 
 
-class readable:  # noqa: N801 - reads as a phrase: with readable():
+@contextmanager
+def readable() -> Iterator[None]:
     """Turn the reader's errors into errors of privsql, without the values that they quote."""
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
-        """Replace an error of DuckDB or Arrow."""
-        # What goes wrong in the middle of a stream reaches us through Arrow, as an OSError.
-        if not isinstance(problem, duckdb.Error | pa.ArrowException | OSError):
-            return
-        text = str(problem)
-        if isinstance(problem, duckdb.CatalogException):
-            raise ProgrammingError("the source has no such table or column") from None
+    try:
+        yield
+    except duckdb.CatalogException:
+        raise ProgrammingError("the source has no such table or column") from None
+    # What goes wrong in the middle of a stream reaches us through Arrow, as an OSError.
+    except (duckdb.Error, pa.ArrowException, OSError) as problem:
+        text = str(problem).lower()
         # The advice that follows every error of the CSV reader names UTF-8 as well.
-        if "invalid unicode" in text.lower() or "not utf-8 encoded" in text.lower():
+        if "invalid unicode" in text or "not utf-8 encoded" in text:
             raise DataError(
                 "the source is not valid UTF-8", hint="convert it first, for example with iconv"
             ) from None

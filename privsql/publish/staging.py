@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import duckdb
@@ -75,7 +75,14 @@ def _full(target: Path) -> OperationalError:
 @contextmanager
 def _locked(path: Path, target: Path) -> Iterator[None]:
     """Hold the lock file, which exists only while somebody holds it."""
-    handle = _take(path, target)
+    try:
+        handle = open_locked(path, os.O_CREAT | os.O_RDWR)
+    except BlockingIOError:
+        raise OperationalError(
+            f"{target} is being published by another process", hint="wait for that to end"
+        ) from None
+    except OSError as problem:
+        raise unwritable(target, problem) from None
     try:
         yield
     finally:
@@ -84,20 +91,14 @@ def _locked(path: Path, target: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _take(path: Path, target: Path) -> int:
+def open_locked(path: Path, flags: int, *, shared: bool = False, wait: bool = False) -> int:
+    """Open and lock a file; a ``BlockingIOError`` where another holds it and ``wait`` is false."""
     while True:
-        try:
-            handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as problem:
-            raise unwritable(target, problem) from None
-        try:
-            lock(handle)
-        except BlockingIOError:
-            os.close(handle)
-            raise OperationalError(
-                f"{target} is being published by another process", hint="wait for that to end"
-            ) from None
-        # The file may have been removed by its holder between opening and locking it.
-        if path.exists() and os.path.samestat(os.stat(path), os.fstat(handle)):
-            return handle
-        os.close(handle)
+        handle = os.open(path, flags, 0o600)
+        with ExitStack() as unless_kept:
+            unless_kept.callback(os.close, handle)
+            lock(handle, shared=shared, wait=wait)
+            # It may have been removed or replaced by its holder between opening and locking it.
+            if path.exists() and os.path.samestat(os.stat(path), os.fstat(handle)):
+                unless_kept.pop_all()
+                return handle

@@ -10,19 +10,18 @@ import json
 import math
 import os
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
-from duckdb import ColumnExpression, FunctionExpression
-
 from privsql.channels import Grid, Uniform
 from privsql.errors import Error
-from privsql.publish.prepare import EPSILON_LIMIT
 from privsql.publish.source import Source, open_source, readable
+from privsql.release.columns import EPSILON_LIMIT, rounded_down
+from privsql.release.names import quoted
 
 # Words in a name that usually mean a person is identified, or that something is sensitive.
 IDENTIFIES = re.compile(
@@ -38,6 +37,26 @@ SENSITIVE = re.compile(
     r"|orient|politic|vote|crime|convict|reaction|score|grade|rating",
     re.IGNORECASE,
 )
+
+SPEC = """\
+# A starter spec: every role and domain below is a GUESS. Check each line.
+# Domains must list what is possible, not what occurs in this table.
+
+[release]
+table  = "published"                    # the name that analysts will use
+source = {source}
+unit   = {unit}
+# key  = "publisher.key"                 # from: privsql key new publisher.key
+
+{columns}
+[groups]
+merge = "chi2"                          # or "none"
+from  = "published"                     # "raw" separates values better, no epsilon
+
+[policy]
+personal_groups = "refuse"              # refuse | flag | allow
+"""
+ROW = '"row"                          # GUESS: one row per person'
 
 # More categories than this are not listed.
 LISTED = 200
@@ -71,39 +90,15 @@ def starter(source: str, beside: Path | None = None) -> str:
 
     A spec names its source from where it lies itself: in the folder ``beside``, or here.
     """
-    raw = open_source([source])
-    try:
+    with closing(open_source([source])) as raw:
         facts = [_facts(raw, name, kind) for name, kind in raw.columns]
         unit = next((f for f in facts if UNIT.search(f.name) and f.unique), None)
-        lines = [
-            "# A starter spec: every role and domain below is a GUESS. Check each line.",
-            "# Domains must list what is possible, not what occurs in this table.",
-            "",
-            "[release]",
-            'table  = "published"                    # the name that analysts will use',
-            f"source = {_toml(_seen_from(source, beside))}",
-        ]
-        if unit is not None:
-            lines.append(f"unit   = {_toml(unit.name)}    # GUESS: whose row it is; dropped")
-        else:
-            lines.append('unit   = "row"                          # GUESS: one row per person')
-        lines.append(
-            '# key  = "publisher.key"                 # from: privsql key new publisher.key'
-        )
+        lines = []
         for fact in facts:
-            lines += ["", f"[columns.{_toml(fact.name)}]", *_column(fact, raw, fact is unit)]
-        lines += [
-            "",
-            "[groups]",
-            'merge = "chi2"                          # or "none"',
-            'from  = "published"                     # "raw" separates values better, no epsilon',
-            "",
-            "[policy]",
-            'personal_groups = "refuse"              # refuse | flag | allow',
-        ]
-        return "\n".join(lines) + "\n"
-    finally:
-        raw.close()
+            lines += [f"[columns.{_toml(fact.name)}]", *_column(fact, raw, fact is unit), ""]
+    named = _toml(_seen_from(source, beside))
+    whose = f"{_toml(unit.name)}    # GUESS: whose row it is; dropped" if unit else ROW
+    return SPEC.format(source=named, unit=whose, columns="\n".join(lines))
 
 
 def _seen_from(source: str, folder: Path | None) -> str:
@@ -115,25 +110,16 @@ def _seen_from(source: str, folder: Path | None) -> str:
 
 
 def _facts(raw: Source, name: str, kind: str) -> Facts:
-    column = ColumnExpression(name)
-    wanted = [
-        FunctionExpression("count").alias("n"),
-        FunctionExpression("approx_count_distinct", column).alias("d"),
-        FunctionExpression("count", column).alias("k"),
-    ]
+    column = quoted(name)
     ordered = not kind.startswith(("STRUCT", "MAP", "BLOB")) and "[" not in kind
-    if ordered:
-        wanted += [FunctionExpression("min", column), FunctionExpression("max", column)]
+    ends = f"min({column}), max({column})" if ordered else "NULL, NULL"
+    counts = f"count(*), approx_count_distinct({column}), count(*) - count({column})"
     with readable():
-        row = raw.relation.aggregate(wanted).fetchall()[0]
-    low, high = row[3:] if ordered else (None, None)
-    distinct = _exactly(raw.relation, column) if row[1] <= 2 * LISTED else row[1]
-    return Facts(name, kind, row[0], distinct, row[0] - row[2], low, high)
-
-
-def _exactly(relation: duckdb.DuckDBPyRelation, column: duckdb.Expression) -> int:
-    with readable():
-        return len(relation.select(column).distinct().fetchall())
+        row = raw.relation.aggregate(f"{counts}, {ends}").fetchall()[0]
+    rows, distinct, nulls, low, high = row
+    if distinct <= 2 * LISTED:
+        distinct = raw.different(name)
+    return Facts(name, kind, rows, distinct, nulls, low, high)
 
 
 def _column(fact: Facts, raw: Source, is_unit: bool) -> list[str]:
@@ -178,7 +164,7 @@ def _sensitive(fact: Facts, raw: Source) -> list[str]:
         return [*lines, 'domain = "observed"                     # GUESS: no range that fits']
     most = Uniform.from_epsilon(EPSILON_LIMIT, size).retention
     if most < 0.2:
-        lines[1] = f"retention = {_rounded_down(most):g}  # GUESS: what epsilon 5 allows"
+        lines[1] = f"retention = {rounded_down(most, 2):g}  # GUESS: what epsilon 5 allows"
     extra = ", nullable = true" if nullable else ""
     grid = f"{{ lower = {_toml(low)}, upper = {_toml(high)}, step = {_toml(step)}{extra} }}"
     return [*lines, f"domain = {grid}  # GUESS: the observed range; widen it to what is possible"]
@@ -193,12 +179,6 @@ def _bounds(fact: Facts) -> tuple[Any, ...]:
         first, last = (end.replace(minute=0, second=0, microsecond=0) for end in (low, high))
         return first, last if last == high else last + timedelta(hours=1)
     return low, high
-
-
-def _rounded_down(number: float) -> float:
-    """Two digits that are not above the number."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
-    return math.floor(number / unit) * unit
 
 
 def _toml(value: object) -> str:

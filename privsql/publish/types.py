@@ -16,7 +16,7 @@ An ENUM arrives as text: its values are what they were, its list is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -30,6 +30,10 @@ HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")
 DECIMAL = pa.decimal128(38, 0)
 
+# Whole numbers, as DuckDB calls their types.
+SIGNED = ("tinyint", "smallint", "integer", "bigint", "hugeint")
+WHOLE_NUMBERS = (*SIGNED, *(f"u{name}" for name in SIGNED))
+
 # Where the sixteen bytes of a UUID stand in its text, and where the hyphens do.
 DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8)
@@ -37,9 +41,7 @@ HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.u
 
 def keep_types(con: duckdb.DuckDBPyConnection, keep: bool) -> None:
     """What a connection reads as Arrow from now on keeps its type, or comes plain."""
-    con.execute(
-        "SET arrow_lossless_conversion = true" if keep else "SET arrow_lossless_conversion = false"
-    )
+    con.execute(f"SET arrow_lossless_conversion = {str(keep).lower()}")
 
 
 @contextmanager
@@ -115,6 +117,22 @@ def restored(values: Any, kind: pa.DataType, *, safe: bool = True) -> Any:
     else:
         storage = values.cast(kind.storage_type)
     return from_stored(storage, kind)
+
+
+def as_written(
+    batch: pa.RecordBatch, public: int, names: Sequence[str], arrays: Sequence[Any]
+) -> pa.RecordBatch:
+    """Columns made of a batch, the first ``public`` of them with the fields that it has there.
+
+    Some types are known by the metadata of their field only.
+    """
+    fields = [
+        (batch.schema.field(i) if i < public else pa.field(name, array.type))
+        .with_name(name)
+        .with_type(array.type)
+        for i, (name, array) in enumerate(zip(names, arrays, strict=True))
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def stored(array: Any) -> Any:

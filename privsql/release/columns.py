@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 from privsql.channels import Categorical, Channel, Domain, Grid, Matrix, Replace, Uniform
@@ -153,7 +154,7 @@ def _read_domain(section: Section, column: ColumnSpec) -> ColumnSpec:
                 section.wrong("domain", "a range needs lower and upper", DOMAIN_FORMS)
             else:
                 bounds = [given["lower"], given["upper"], given.get("step")]
-                domain = section.attempt("domain", lambda: Grid.of(*bounds, nullable=nullable))
+                domain = section.attempt("domain", partial(Grid.of, nullable=nullable), *bounds)
             return replace(column, domain=domain, nullable=nullable)
         given = given["values"]
     if given == "observed":
@@ -165,7 +166,7 @@ def _read_domain(section: Section, column: ColumnSpec) -> ColumnSpec:
         hint = "a range with a step: domain = { lower = 0.0, upper = 1.0, step = 0.1 }"
         section.wrong("domain", "numbers with a decimal point cannot be listed", hint)
     else:
-        domain = section.attempt("domain", lambda: Categorical(tuple(given), nullable))
+        domain = section.attempt("domain", Categorical, tuple(given), nullable)
     return replace(column, domain=domain, nullable=nullable)
 
 
@@ -177,15 +178,14 @@ def _read_strength(section: Section, column: ColumnSpec) -> ColumnSpec:
     elif len(given) > 1:
         section.wrong(given[1], f"{given[0]} is given already", f"give one of {', '.join(keys)}")
     if "retention" in given:
-        value = section.data["retention"]
-        kept = section.attempt("retention", lambda: checked_retention(value))
+        kept = section.attempt("retention", checked_retention, section.data["retention"])
         column = replace(column, retention=kept)
     if "epsilon" in given:
         epsilon = section.data["epsilon"]
-        checked = section.attempt("epsilon", lambda: Uniform.from_epsilon(epsilon, 2))  # type: ignore[arg-type]
+        checked = section.attempt("epsilon", Uniform.from_epsilon, epsilon, 2)
         column = replace(column, wanted_epsilon=as_number(epsilon) if checked else None)
     if "rho" in given:
-        rho = section.attempt("rho", lambda: _pair(section.data["rho"]))
+        rho = section.attempt("rho", _pair, section.data["rho"])
         column = replace(column, wanted_rho=rho)
         if rho and "retention" not in given and column.mechanism in ("identity", "swap"):
             # rho1 < (rho2 - p)/(1 - p), OLAP lemma 1, needs no size.
@@ -241,7 +241,7 @@ def _distribution(section: Section, key: str, column: ColumnSpec) -> tuple[float
 
 def _read_matrix(section: Section, column: ColumnSpec) -> tuple[tuple[float, ...], ...] | None:
     rows = _per_value(section, "matrix", column, _row)
-    if rows is None or section.attempt("matrix", lambda: Matrix(rows)) is None:
+    if rows is None or section.attempt("matrix", Matrix, rows) is None:
         return None
     return rows
 
@@ -260,7 +260,7 @@ def _read_finegrain(section: Section, column: ColumnSpec) -> FineGrainSpec | Non
         return None
     rho, given = None, section.data.get("rho")
     if isinstance(given, list) and not any(isinstance(entry, list) for entry in given):
-        pair = section.attempt("rho", lambda: _pair(given))
+        pair = section.attempt("rho", _pair, given)
         rho = None if pair is None else (pair,) * (column.domain.size if column.domain else 1)
     elif "rho" in section:
         rho = _per_value(section, "rho", column, _pair)
@@ -332,13 +332,12 @@ def _largest(column: ColumnSpec, size: int, gamma: float) -> float:
 def _limit_epsilon(column: ColumnSpec, wanted: ColumnSpec, wrong: Wrong) -> None:
     channel, asked = column.channel(), _wanted(wanted)
     key = "matrix" if column.mechanism == "matrix" else asked[0] if asked else "retention"
-    epsilon = 0.0  # where it is not known before the data, or there is none
     if asked:
         epsilon = math.log(asked[1])
     elif channel is not None:
         epsilon = channel.epsilon
-    elif column.retention == 1:
-        epsilon = math.inf
+    else:  # not known before the data, or there is none
+        epsilon = math.inf if column.retention == 1 else 0.0
     if epsilon > EPSILON_LIMIT + 1e-9:
         shown = "infinite" if epsilon == math.inf else f"{epsilon:.2f}"
         what = f"epsilon is {shown}: above {EPSILON_LIMIT:g} published values reveal originals"
@@ -355,7 +354,7 @@ def _remedy(column: ColumnSpec, key: str) -> str:
         return f"choose rho so that rho2(1-rho1)/(rho1(1-rho2)) is at most {GAMMA_LIMIT:.0f}"
     if column.domain is None or column.mechanism in ("identity", "swap"):
         return "choose a retention below 1"
-    largest = _rounded_down(_largest(column, column.domain.size, GAMMA_LIMIT))
+    largest = rounded_down(_largest(column, column.domain.size, GAMMA_LIMIT), 3)
     if not largest:
         return "give every value a replacement probability above 0"
     text = f"retention = {largest:g} or less would do for {column.domain.size} values"
@@ -363,12 +362,12 @@ def _remedy(column: ColumnSpec, key: str) -> str:
     return f"{text}, {step} at this retention" if step else text
 
 
-def _rounded_down(number: float) -> float:
-    """Three digits that are not above the number."""
+def rounded_down(number: float, digits: int) -> float:
+    """As many digits that are not above the number."""
     if number <= 0:
         return 0.0
-    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
-    return float(f"{math.floor(number / unit + 1e-9) * unit:.3g}")
+    unit = 10.0 ** (math.floor(math.log10(number)) + 1 - digits)
+    return float(f"{math.floor(number / unit + 1e-9) * unit:.{digits}g}")
 
 
 def _coarser(column: ColumnSpec) -> str | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,23 +123,23 @@ class Groups:
 
 @dataclass(frozen=True)
 class Protection:
-    """Reconstruction privacy: parameters of SPS."""
+    """Reconstruction privacy: lambda and delta, and how groups are cut to it (RECON 5)."""
 
     relative_error: float
     probability: float
-    cap: str
-    scaling: str
-    source: str
+    cap: str = "grid"  # or "one", or "exact"
+    scaling: str = "weight"  # or "duplicate"
+    source: str = "published"  # or "raw"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What may be answered."""
+    """What may be answered from the release."""
 
-    personal_groups: str = "refuse"
+    personal_groups: str = "refuse"  # or "flag", or "allow"
     min_rows: int = 10
-    differences: str = "check"
-    rows: str = "deny"
+    differences: str = "check"  # or "ignore"
+    rows: str = "deny"  # or "allow"
 
 
 @dataclass(frozen=True)
@@ -166,106 +166,73 @@ class Manifest:
 
     def to_json(self) -> str:
         """Write the document; infinite figures are null."""
-        document = {
-            "format": self.format,
-            "release": self.release,
-            "software": self.software,
-            "created": self.created,
-            "table": self.table,
-            "public": [asdict(column) for column in self.public],
-            "sensitive": [
-                {
-                    "name": column.name,
-                    "type": column.type,
-                    "mechanism": column.mechanism,
-                    "domain": column.domain.to_dict(),
-                    "channel": column.channel.to_dict(),
-                    "epsilon": _number(column.epsilon),
-                }
-                for column in self.sensitive
-            ],
-            "rows": self.rows,
-            "grouped": self.grouped,
-            "weighted": self.weighted,
-            "multiplicity": self.multiplicity,
-            "privacy": asdict(self.privacy)
-            | {
-                "epsilon": _number(self.privacy.epsilon),
-                "changed": _number(self.privacy.changed),
-            },
-            "groups": asdict(self.groups),
-            "protection": None if self.protection is None else asdict(self.protection),
-            "policy": asdict(self.policy),
-            "batches": list(self.batches),
-        } | ({"identity": self.identity} if self.identity else {})
+        document = _plain(self)
+        if not self.identity:
+            del document["identity"]
         return json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1)
 
     @classmethod
     def from_json(cls, text: str, where: Path | str = "RELEASE") -> Manifest:
         """Read the document of the release ``where``; refuse damage and other formats."""
-        try:
-            data = json.loads(text)
-        except ValueError:
-            raise IntegrityError("the manifest of the release is damaged") from None
-        if not isinstance(data, dict) or not isinstance(data.get("format"), int):
-            raise IntegrityError("the manifest of the release is damaged")
+        data = document_of(text)
         software = data.get("software")
         check_format(data["format"], FORMAT, "the release", where=where, software=software)
         try:
+            given, protection = {"identity": "", **data}, data["protection"]
+            plain = [field.name for field in fields(cls) if field.type in ("str", "int", "bool")]
             return cls(
-                release=data["release"],
-                software=data["software"],
-                created=data["created"],
-                table=data["table"],
+                **{name: given[name] for name in plain},
                 public=tuple(_read(PublicColumn, each) for each in data["public"]),
-                sensitive=tuple(_sensitive(each) for each in data["sensitive"]),
-                rows=data["rows"],
-                grouped=data["grouped"],
-                weighted=data["weighted"],
-                multiplicity=data["multiplicity"],
-                privacy=_read(
-                    Privacy,
-                    data["privacy"]
-                    | {
-                        "epsilon": _figure(data["privacy"]["epsilon"]),
-                        "changed": _figure(data["privacy"]["changed"]),
-                        "raw": tuple(data["privacy"]["raw"]),
-                    },
-                ),
-                groups=_read(
-                    Groups, data["groups"] | {"columns": tuple(data["groups"]["columns"])}
-                ),
-                protection=None
-                if data["protection"] is None
-                else _read(Protection, data["protection"]),
+                sensitive=tuple(_read(SensitiveColumn, each) for each in data["sensitive"]),
+                privacy=_read(Privacy, data["privacy"]),
+                groups=_read(Groups, data["groups"]),
+                protection=None if protection is None else _read(Protection, protection),
                 policy=_read(Policy, data["policy"]),
                 batches=tuple(data["batches"]),
-                identity=str(data.get("identity", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, Error):
             raise IntegrityError("the manifest of the release is damaged") from None
 
 
-def _sensitive(data: Mapping[str, Any]) -> SensitiveColumn:
-    return SensitiveColumn(
-        name=data["name"],
-        type=data["type"],
-        mechanism=data["mechanism"],
-        domain=domain_from_dict(data["domain"]),
-        channel=channel_from_dict(data["channel"]),
-        epsilon=_figure(data["epsilon"]),
-    )
+def document_of(text: str) -> dict[str, Any]:
+    """The document of a manifest of whatever format; refuses what is none."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict) or not isinstance(data.get("format"), int):
+        raise IntegrityError("the manifest of the release is damaged")
+    return data
+
+
+def _figure(value: float | None) -> float:
+    return math.inf if value is None else float(value)
+
+
+# How fields of its parts are read that JSON has otherwise.
+READERS: dict[str, Callable[[Any], object]] = {
+    "domain": domain_from_dict,
+    "channel": channel_from_dict,
+    "epsilon": _figure,
+    "changed": _figure,
+    "raw": tuple,
+    "columns": tuple,
+}
 
 
 def _read(kind: type[D], data: Mapping[str, Any]) -> D:
     if set(data) != {field.name for field in fields(kind)}:
         raise KeyError
-    return kind(**data)
+    read = {name: READERS[name](data[name]) for name in READERS if name in data}
+    return kind(**{**data, **read})
 
 
-def _number(value: float) -> float | None:
-    return None if math.isinf(value) else value
-
-
-def _figure(value: float | None) -> float:
-    return math.inf if value is None else float(value)
+def _plain(value: Any) -> Any:
+    """A part of the manifest as JSON has it."""
+    if isinstance(value, Channel | Domain):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and math.isinf(value) else value

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
 from difflib import get_close_matches
-from functools import partial
 from typing import TypeVar
 
 from privsql.errors import Error, ProgrammingError, how_many
@@ -134,9 +133,8 @@ def place_of(path: Path, key: str | None = None) -> str:
     >>> place_of(("columns", "blood type"), "retention")
     '[columns."blood type"] retention'
     """
-    names = [_key_text(name) for name in path]
-    table = f"[{'.'.join(names)}]" if path else ""
-    return " ".join(part for part in (table, "" if key is None else _key_text(key)) if part)
+    table = f"[{'.'.join(map(_key_text, path))}]" if path else ""
+    return f"{table} {'' if key is None else _key_text(key)}".strip()
 
 
 def _key_text(name: str) -> str:
@@ -254,10 +252,10 @@ class Section:
         """Note a mistake in the section, or in a key of it."""
         self.report.add(self.path, key, what, suggestion)
 
-    def attempt(self, key: str, build: Callable[[], T]) -> T | None:
-        """Build something of ours from the key; what it refuses is a mistake."""
+    def attempt(self, key: str, build: Callable[..., T], *given: object) -> T | None:
+        """Build something of ours from what the key gives; what it refuses is a mistake."""
         try:
-            return build()
+            return build(*given)
         except Error as error:
             self.wrong(key, error.reason.removeprefix(f"{key} "), error.hint)
             return None
@@ -296,10 +294,8 @@ class Section:
 
     def choice(self, key: str, options: Sequence[str], default: str) -> str:
         """One of several words."""
-        if key not in self:
-            return default
-        value = self.data[key]
-        if isinstance(value, str) and value in options:
+        value = self.data.get(key, default)
+        if isinstance(value, str) and (value in options or key not in self):
             return value
         near = did_you_mean(value, options) if isinstance(value, str) else None
         self.wrong(key, f"must be one of {listed(options)}, not {quoted(value)}", near)
@@ -348,7 +344,7 @@ class Section:
             if len(given) != size:
                 self.wrong(key, f"has {len(given)} entries for {size} values")
                 return None
-            found = [self.attempt(key, partial(read, value)) for value in given]
+            found = [self.attempt(key, read, value) for value in given]
         elif not isinstance(given, dict):
             self.wrong(key, f"must be a list in domain order or a table, not {a_kind(given)}")
         elif labels is None or len(set(labels)) < size:
@@ -360,7 +356,7 @@ class Section:
             if lacking:
                 self.wrong(key, f"lacks {listed(lacking)}", "each value needs an entry")
                 return None
-            found = [table.attempt(label, partial(read, given[label])) for label in labels]
+            found = [table.attempt(label, read, given[label]) for label in labels]
         whole = tuple(entry for entry in found if entry is not None)
         return whole if len(whole) == size else None
 

@@ -42,11 +42,11 @@ from privsql.errors import OperationalError, ProgrammingError
 from privsql.release.columns import (
     MECHANISM_KEYS,
     SENSITIVE_KEYS,
-    ColumnSpec,
-    FineGrainSpec,
     read_sensitive,
     settled,
 )
+from privsql.release.columns import ColumnSpec as ColumnSpec
+from privsql.release.manifest import Policy, Protection
 from privsql.release.names import RESERVED
 from privsql.release.reading import (
     SHOWN,
@@ -62,20 +62,9 @@ from privsql.release.reading import (
     quoted,
 )
 
-__all__ = [
-    "ColumnSpec",
-    "FineGrainSpec",
-    "GroupsSpec",
-    "Mistake",
-    "PolicySpec",
-    "ProtectSpec",
-    "Spec",
-    "SpecError",
-    "check_source_columns",
-    "parse_spec",
-    "read_spec",
-    "with_domain",
-]
+# What a spec asks for in these stands in the manifest as it is.
+ProtectSpec = Protection
+PolicySpec = Policy
 
 ROLES = ("drop", "public", "sensitive")
 COLUMN_KEYS = ("role", "grouping", *SENSITIVE_KEYS, *MECHANISM_KEYS)
@@ -104,27 +93,6 @@ class GroupsSpec:
 
 
 @dataclass(frozen=True)
-class ProtectSpec:
-    """Reconstruction privacy: lambda and delta, and how groups are cut to it (RECON 5)."""
-
-    relative_error: float
-    probability: float
-    cap: str = "grid"  # or "one", or "exact"
-    scaling: str = "weight"  # or "duplicate"
-    source: str = "published"  # or "raw"
-
-
-@dataclass(frozen=True)
-class PolicySpec:
-    """What may be answered from the release."""
-
-    personal_groups: str = "refuse"  # or "flag", or "allow"
-    min_rows: int = 10
-    differences: str = "check"  # or "ignore"
-    rows: str = "deny"  # or "allow"
-
-
-@dataclass(frozen=True)
 class Spec:
     """The publisher's choices for one release."""
 
@@ -135,7 +103,7 @@ class Spec:
     columns: tuple[ColumnSpec, ...] = ()
     groups: GroupsSpec = GroupsSpec()
     protect: ProtectSpec | None = None
-    policy: PolicySpec = PolicySpec()
+    policy: PolicySpec = field(default_factory=PolicySpec)
     join: str | None = None
     sources_joined: tuple[tuple[str, ...], ...] = ()  # the parts that ``join`` puts side by side
     name: str = field(default="spec.toml", compare=False)

@@ -13,19 +13,18 @@ and in a file called ``privsql.duckdb`` nobody could tell ``privsql`` from ``pri
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from duckdb import ColumnExpression, FunctionExpression
+from duckdb import FunctionExpression
 
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import IntegrityError, OperationalError
-from privsql.release.manifest import Manifest, PublicColumn, SensitiveColumn
+from privsql.release.manifest import Manifest, PublicColumn, SensitiveColumn, document_of
 from privsql.release.names import (
     GROUP,
     MULTIPLICITY,
@@ -49,14 +48,9 @@ class Release:
     manifest: Manifest
     identity: str  # of the manifest, as histories know it: a conversion does not change it
 
-    @contextmanager
-    def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def connection(self) -> closing[duckdb.DuckDBPyConnection]:
         """Open the file read-only, without access to anything outside, and locked so."""
-        connection = _connect(self.path)
-        try:
-            yield connection
-        finally:
-            connection.close()
+        return closing(_connect(self.path))
 
 
 def write_manifest(connection: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
@@ -78,31 +72,20 @@ def open_release(path: str | Path) -> Release:
     words, and never with a traceback of the database.
     """
     where = Path(path)
-    connection = _connect(where)
-    try:
-        manifest, digest = _manifest(connection, where)
+    with closing(_connect(where)) as connection:
+        text, digest = manifest_text(connection, where)
+        manifest = Manifest.from_json(text, where)
         _check(connection, manifest, where)
         _check_beside(connection, manifest, where)
-    finally:
-        connection.close()
     return Release(where, manifest, manifest.identity or digest)
 
 
 def stored_manifest(path: str | Path) -> tuple[dict[str, Any], str]:
     """The manifest of a release of whatever format, as it is stored, and its digest."""
     where = Path(path)
-    connection = _connect(where)
-    try:
+    with closing(_connect(where)) as connection:
         text, digest = manifest_text(connection, where)
-    finally:
-        connection.close()
-    try:
-        document = json.loads(text)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
-        raise IntegrityError(f"the manifest in {where} is damaged")
-    return document, digest
+    return document_of(text), digest
 
 
 def attach(connection: duckdb.DuckDBPyConnection, path: Path, statement: str) -> None:
@@ -119,27 +102,24 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
         # Beside the file as ever, and not where the program happens to run.
         "temp_directory": f"{path.absolute()}.tmp",
     }
-    connection = duckdb.connect(":memory:", config=config)
-    try:
-        attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
-        connection.execute("USE release")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-    except duckdb.ResourceInUseException:
-        connection.close()
-        raise OperationalError(
-            f"{path} is already open in this program in another way",
-            hint="close the other connection first",
-        ) from None
-    except duckdb.Error:
-        connection.close()
-        raise IntegrityError(
-            f"{path} cannot be read: it is damaged, in use, or not a release",
-            hint="make it again with `privsql publish`",
-        ) from None
-    except BaseException:
-        connection.close()
-        raise
+    with ExitStack() as failing:
+        connection = failing.enter_context(duckdb.connect(":memory:", config=config))
+        try:
+            attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
+            connection.execute("USE release")
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+        except duckdb.ResourceInUseException:
+            raise OperationalError(
+                f"{path} is already open in this program in another way",
+                hint="close the other connection first",
+            ) from None
+        except duckdb.Error:
+            raise IntegrityError(
+                f"{path} cannot be read: it is damaged, in use, or not a release",
+                hint="make it again with `privsql publish`",
+            ) from None
+        failing.pop_all()
     return connection
 
 
@@ -156,6 +136,10 @@ def _check_file(path: Path) -> None:
         raise OperationalError(f"cannot open {path}: {problem.strerror}") from None
 
 
+def _unfit(reason: str) -> IntegrityError:
+    return IntegrityError(reason, hint="get the release again from its publisher")
+
+
 def _check_length(connection: duckdb.DuckDBPyConnection, tables: Iterable[str], path: Path) -> None:
     """All blocks of the tables are in the file; the database only looks when it needs one."""
     # Blocks that are free may lie beyond the end, so the number of all blocks says nothing.
@@ -168,14 +152,7 @@ def _check_length(connection: duckdb.DuckDBPyConnection, tables: Iterable[str], 
         raise IntegrityError(f"a table in {path} is damaged") from None
     needed = max((block for block in blocks if block is not None), default=-1) + 1
     if path.stat().st_size < HEADERS + needed * size:
-        raise IntegrityError(
-            f"{path} is damaged: it was cut short", hint="get the release again from its publisher"
-        )
-
-
-def _manifest(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[Manifest, str]:
-    text, digest = manifest_text(connection, path)
-    return Manifest.from_json(text, path), digest
+        raise _unfit(f"{path} is damaged: it was cut short")
 
 
 def manifest_text(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[str, str]:
@@ -190,10 +167,7 @@ def manifest_text(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[st
     except duckdb.Error:
         raise IntegrityError(f"the manifest in {path} is damaged") from None
     if len(rows) != 1 or not isinstance(rows[0][0], str) or _digest(rows[0][0]) != rows[0][1]:
-        raise IntegrityError(
-            f"the manifest in {path} is damaged, or was edited",
-            hint="get the release again from its publisher",
-        )
+        raise _unfit(f"the manifest in {path} is damaged, or was edited")
     return rows[0][0], rows[0][1]
 
 
@@ -225,30 +199,16 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
     wanted |= {values_table(name): {"value", "label"} for name in grouping}
     listed = [c for c in manifest.sensitive if c.domain.size <= MATERIALISE_LIMIT]
     wanted |= {domain_table(column.name): {"code", "value"} for column in listed}
-    wrong = IntegrityError(
-        f"the tables in {path} are not those that its manifest describes",
-        hint="get the release again from its publisher",
-    )
+    wrong = _unfit(f"the tables in {path} are not those that its manifest describes")
     try:
         for table, columns in wanted.items():
             if set(connection.table(table).columns) != columns:
                 raise wrong
         sizes = [count_rows(connection.table(domain_table(column.name))) for column in listed]
-        last, total = (
-            connection.table(TUPLES)
-            .aggregate(
-                [
-                    FunctionExpression("max", ColumnExpression(GROUP)),
-                    FunctionExpression("sum", ColumnExpression(ROWS)),
-                ]
-            )
-            .fetchall()[0]
-        )
+        ends = f"max({GROUP}), sum({ROWS})"
+        last, total = connection.table(TUPLES).aggregate(ends).fetchall()[0]
     except duckdb.CatalogException:
-        raise IntegrityError(
-            f"a table is missing in {path} that its manifest describes",
-            hint="get the release again from its publisher",
-        ) from None
+        raise _unfit(f"a table is missing in {path} that its manifest describes") from None
     except duckdb.Error:
         raise IntegrityError(f"a table in {path} is damaged") from None
     _check_length(connection, (published_table(manifest.table), *wanted), path)

@@ -16,8 +16,8 @@ import privsql
 from privsql.channels import Uniform
 from privsql.publish.groups.units import row_units
 from privsql.publish.keys.randomness import SystemSource
-from privsql.publish.perturb.retention import perturb
 from tests.bench.ratio import Case
+from tests.publish.drawing import perturb
 
 ROWS = 5_000_000
 MANY = 10_000_000

@@ -17,7 +17,7 @@ PREDICATES = {
     "c >= ?": lambda a, b: Interval.at_least(a),
     "c BETWEEN ? AND ?": Interval.between,
     "c > ? AND c < ?": Interval.open,
-    "c >= ? AND c < ?": Interval.half_open,
+    "c >= ? AND c < ?": lambda a, b: Interval(a, b, high_closed=False),
     "c <> ?": lambda a, b: [Interval.below(a), Interval.above(a)],
     "c = ?": lambda a, b: [a],
     "c IN (?, ?)": lambda a, b: [a, b],

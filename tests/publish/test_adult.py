@@ -12,8 +12,8 @@ from privsql.channels import Categorical, Uniform
 from privsql.publish.groups.units import row_units
 from privsql.publish.keys.key import new_key
 from privsql.publish.keys.randomness import Keyed, SystemSource
-from privsql.publish.perturb.retention import perturb
 from tests import census
+from tests.publish.drawing import perturb
 
 SPEC = """
 [release]

@@ -10,7 +10,7 @@ import numpy as np
 from privsql.channels import Grid, Uniform
 from privsql.publish.groups.units import row_units
 from privsql.publish.keys.randomness import Seeded
-from privsql.publish.perturb.retention import perturb
+from tests.publish.drawing import perturb
 
 
 def publish(domain: Grid, values: np.ndarray, retention: float, seed: int = 1) -> np.ndarray:

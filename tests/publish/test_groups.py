@@ -256,7 +256,7 @@ def test_chaining_through_rare_values_is_said():
     columns = {"job": [chain()], "sex": [[[15_000, 5000], [8000, 12_000]]]}
     tuples = crossed(5, 2)
     rows = np.array([5000, 5000, 5000, 5000, 3, 2, 5000, 5000, 5000, 5000])
-    names = {"job": ["a", "b", "soldier", "d", "e"]}
+    names = {"job": ["a", "b", "soldier", "d", "e"].__getitem__}
     merging = merge(columns, tuples, rows, names=names)
     assert merging.labels[0].tolist() == [0, 0, 0, 0, 1]
     (warning,) = merging.warnings
@@ -282,7 +282,7 @@ def test_chaining_names_chains_of_rare_values_and_not_bystanders():
     assert links[0, 4]
     assert not links[1:4, 4].any()
     assert not links[0, 1]
-    merging = merge({"c": [table]}, crossed(5), table.sum(axis=1), names={"c": "abcde"})
+    merging = merge({"c": [table]}, crossed(5), table.sum(axis=1), names={"c": "abcde".__getitem__})
     assert merging.fell_back
     assert "2 rare values ('c', 'd') link " in merging.warnings[1]
 
@@ -314,9 +314,7 @@ def test_fallback_when_one_group_holds_over_half():
 
 
 def test_many_columns_do_not_overflow():
-    merging = Merging(
-        tuple(map(str, range(30))), tuple(np.arange(1000) for _ in range(30)), (1000,) * 30
-    )
+    merging = Merging(tuple(map(str, range(30))), tuple(np.arange(1000) for _ in range(30)))
     codes = [np.arange(1000)[::-1]] * 30
     assert personal_groups(codes, merging).tolist() == list(range(1000))[::-1]
     assert personal_groups([[]] * 30, merging).tolist() == []
@@ -345,12 +343,12 @@ def test_refused():
         links_of([])
     with pytest.raises(DataError):
         links_of([good, [[1, 2]]])
-    merging = Merging(("a",), (np.array([0, 0]),), (1,))
+    merging = Merging(("a",), (np.array([0, 0]),))
     for tuples in ([], [[0], [1]], [[0, 2]], [[-1]], [[0.5]]):
         with pytest.raises(DataError):
             personal_groups(tuples, merging)
     with pytest.raises(DataError):
-        personal_groups([], Merging((), (), ()))
+        personal_groups([], Merging((), ()))
     with pytest.raises(DataError):
         merge({"a": [[[50, 50], [50, 50]]]}, [[0, 1]], [1])
 
@@ -366,7 +364,7 @@ def adult():
         np.add.at(columns[name][0], (code, income), 1)
         codes.append(code)
     tuples, rows = np.unique(codes, axis=1, return_counts=True)
-    return columns, list(tuples), rows, {k: v.tolist() for k, v in names.items()}
+    return columns, list(tuples), rows, {k: v.tolist().__getitem__ for k, v in names.items()}
 
 
 @pytest.mark.parametrize("pool", [True, False])

@@ -18,6 +18,7 @@ from privsql.errors import IntegrityError, OperationalError, ProgrammingError
 from privsql.publish.groups.units import row_units
 from privsql.publish.keys.key import KeyFileError, key_name, new_key, read_key
 from privsql.publish.keys.ledger import PERTURB, Accounting, Ledger, LedgerError, Loss, Publication
+from privsql.publish.keys.randomness import Keyed
 
 ROOT = Path(__file__).resolve().parents[2]
 AGE = Loss("uniform", "digest-of-age", 1.5)
@@ -129,7 +130,7 @@ def test_a_key_is_never_shown(tmp_path):
     secrets = [made.key.hex(), base64.b64encode(made.key).decode(), repr(made.key)[2:-1]]
     with made.ledger().locked():
         made.ledger()
-        shown = f"{made!r} {made} {made.randomness()!r} {made.ledger()!r}"
+        shown = f"{made!r} {made} {Keyed(made.key)!r} {made.ledger()!r}"
     assert not any(secret in shown for secret in secrets)
     assert made.key_id in shown
 
@@ -137,7 +138,7 @@ def test_a_key_is_never_shown(tmp_path):
 def test_a_key_draws_the_same_after_it_was_read_again(tmp_path):
     made = new_key(tmp_path / "clinic.key")
     units, codes = row_units(0, 10), np.zeros(10, dtype=np.int64)
-    draws = [k.randomness().words(units, "age", codes) for k in (made, read_key(made.path))]
+    draws = [Keyed(k.key).words(units, "age", codes) for k in (made, read_key(made.path))]
     assert (draws[0] == draws[1]).all()
     assert made.ledger().path == tmp_path / "clinic.key.ledger"
 
@@ -148,7 +149,7 @@ def test_a_key_draws_the_same_after_it_was_read_again(tmp_path):
 def test_the_first_publication_costs_its_own_epsilons(ledger):
     found = ledger.check("patients", "id", {"age": AGE, "cost": OTHER})
     losses = {"age": 1.5, "cost": 0.5}
-    assert found == Accounting(1, losses, losses, states=1, repeated=(), added=())
+    assert found == Accounting(1, losses, losses, states=1)
     assert found.epsilon == 2.0
     assert str(found) == "epsilon 2 (age 1.5, cost 0.5); first publication"
     assert not ledger.path.exists(), "a check writes nothing"
@@ -159,7 +160,7 @@ def test_the_same_parameters_are_counted_once(ledger):
         assert ledger.check("patients", "id", {"age": AGE}).publications == times
         ledger.record("patients", "id", {"age": AGE}, f"release {times}")
     found = ledger.check("patients", "id", {"age": AGE})
-    assert (found.columns, found.repeated) == ({"age": 1.5}, ("age",))
+    assert found.columns == {"age": 1.5}
     assert str(found) == "epsilon 1.5 (age 1.5); 4 in all"
 
 
@@ -171,7 +172,7 @@ def test_other_parameters_are_refused_or_add_up(ledger):
     assert (error.value.code, error.value.sqlstate) == ("ledger", "42501")
     assert "--accept-loss" in str(error.value)
     found = ledger.check("patients", "id", {"age": OTHER}, accept_loss=True)
-    assert (found.columns, found.added, found.publications) == ({"age": 2.0}, ("age",), 2)
+    assert (found.columns, found.publications) == ({"age": 2.0}, 2)
     ledger.record("patients", "id", {"age": OTHER}, "r2")
     # Both draws are out now: repeating either costs nothing more.
     assert ledger.check("patients", "id", {"age": AGE}).epsilon == 2.0

@@ -11,8 +11,9 @@ from privsql.channels import Categorical, FineGrain, Matrix, Replace, Uniform
 from privsql.errors import DataError, InterfaceError, NotSupportedError
 from privsql.publish.groups.units import row_units
 from privsql.publish.keys.randomness import CHUNK, Keyed, Randomness, Seeded, SystemSource
-from privsql.publish.perturb.retention import Sampler, cumulative, digest, inverse_rows, perturb
+from privsql.publish.perturb.retention import Sampler, cumulative, digest, inverse_rows
 from tests.channels.decoys import proportional
+from tests.publish.drawing import perturb
 
 N = 200_000
 KEY = bytes(range(32))

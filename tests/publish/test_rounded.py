@@ -18,6 +18,7 @@ from privsql.channels import Grid
 from privsql.fronts.cli.main import main
 from privsql.publish import source as sources
 from privsql.publish.append.append import append
+from privsql.publish.append.batches import from_text
 from privsql.publish.append.local import perturb
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounded, Rounding
@@ -182,7 +183,7 @@ def test_a_batch_off_the_grid_is_told_to_who_appends_it():
     """Only a batch that `perturb` did not make has such values."""
     domain, rounding = Grid.of(0, 20, 5, nullable=True), Rounding()
     for values in (pa.array(["0", "3", None]), pa.array(["5", "19"])):
-        rounding.add("x", domain, values, domain.codes(values.cast("i8")))
+        rounding.codes("x", domain, from_text("x", domain, values))
     notes = Notes()
     notes.round(rounding)
     assert notes.facts == ["x: 2 of 4 values rounded to the grid 0..20 step 5"]

@@ -13,8 +13,10 @@ from privsql.channels.caps import cap_of, chances
 from privsql.errors import ChannelError, DataError
 from privsql.publish.groups import group_caps as sps
 from privsql.publish.groups.sampling import cut_down
+from privsql.publish.keys.randomness import SystemSource
+from privsql.publish.perturb.draws import Draws
 from privsql.publish.perturb.rows import ORDER, POSITION
-from privsql.publish.prepare import Column
+from privsql.publish.prepare import Column, Job
 from privsql.publish.report import Notes
 from privsql.release.names import GROUP
 from privsql.release.spec import parse_spec
@@ -328,8 +330,9 @@ def test_ties_are_broken_at_random_and_not_by_position():
         for seed in range(runs):
             con.register("given", staged)
             con.execute("CREATE OR REPLACE TABLE staged AS FROM given")
-            rng = np.random.default_rng(seed)
-            cut_down(con, spec.protect, [column], {"x": channel}, None, rng, Notes())
+            draws = Draws(SystemSource(), None, bytes([seed % 256, seed // 256]))
+            job = Job(spec, None, [column], draws, Notes(), con)
+            cut_down(job, spec.protect, {"x": channel})
             kept = con.table("staged").fetchnumpy()[POSITION]
             con.execute("DROP TABLE staged")
             left.add(len(kept))

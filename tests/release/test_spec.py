@@ -9,10 +9,10 @@ import pytest
 
 from privsql.channels import Categorical, Grid, Replace, Uniform
 from privsql.errors import OperationalError, ProgrammingError
+from privsql.release.columns import FineGrainSpec
 from privsql.release.reading import lines_of
 from privsql.release.spec import (
     ColumnSpec,
-    FineGrainSpec,
     GroupsSpec,
     Mistake,
     PolicySpec,

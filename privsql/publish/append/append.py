@@ -16,18 +16,18 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
 from privsql.errors import DataError, IntegrityError, NotSupportedError
 from privsql.files import commit
-from privsql.publish.append.batches import codes_in, read_batch
+from privsql.publish.append.batches import from_text, read_batch
 from privsql.publish.append.fitting import insert_fitted
-from privsql.publish.database import working
+from privsql.publish.database import store, working
 from privsql.publish.groups.numbering import marked
 from privsql.publish.prepare import WHOLE
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
 from privsql.publish.staging import staging
+from privsql.publish.types import as_written
 from privsql.release.manifest import Manifest
 from privsql.release.names import (
     GROUP,
@@ -41,9 +41,6 @@ from privsql.release.names import (
     values_table,
 )
 from privsql.release.store import attach, count_rows, open_release, write_manifest
-
-# The labels of a tuple, together; the statement that ranks them spells it out.
-LABELS = f"{RESERVED}labels"
 
 
 def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -> int:
@@ -103,17 +100,10 @@ def _checked(
             raise DataError("the batch does not have the columns of the release")
         arrays = batch.columns[: len(public)]
         for column in manifest.sensitive:
-            values = batch.column(len(arrays))
-            codes = codes_in(column.domain, column.name, values)
-            rounding.add(column.name, column.domain, values, codes)
+            values = from_text(column.name, column.domain, batch.column(len(arrays)))
+            codes = rounding.codes(column.name, column.domain, values)
             arrays.append(column.domain.decode(codes))
-        # As the batch has them: some types are known by the metadata of their field only.
-        fields = list(batch.schema)[: len(public)]
-        fields += [
-            pa.field(column.name, array.type)
-            for column, array in zip(manifest.sensitive, arrays[len(public) :], strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        yield as_written(batch, len(public), names, arrays)
 
 
 def _rebuild(
@@ -125,30 +115,29 @@ def _rebuild(
     con.execute("CREATE SCHEMA privsql")
     _copy_domains(con, manifest)
     old = con.table(f"old.main.{quoted(manifest.table)}")
-    shown = [ColumnExpression(name) for name in names]
-    one = ConstantExpression(1).cast("BIGINT")
-    times = ColumnExpression(MULTIPLICITY).cast("BIGINT") if manifest.multiplicity else one
-    _store(con, "CREATE TEMP TABLE added AS", old.select(*shown).limit(0))
+    # As text: each expression would be held against the names of all columns.
+    shown = ", ".join(map(quoted, names))
+    times = MULTIPLICITY if manifest.multiplicity else "1"
+    store(con, "CREATE TEMP TABLE added AS", old.project(shown).limit(0))
     kinds = dict(zip(old.columns, old.types, strict=True))
     gathered = 0
     for batch in rows:
         insert_fitted(con, "added", batch, kinds, public, gathered)
         gathered += batch.num_rows
-    old_rows = old.select(*shown, times.alias(ROWS))
-    new_rows = con.table("added").select(*shown, one.alias(ROWS))
-    _store(con, "CREATE TEMP TABLE all_rows AS", old_rows.union(new_rows))
+    old_rows = old.project(f"{shown}, {times}::BIGINT AS {ROWS}")
+    new_rows = con.table("added").project(f"{shown}, 1::BIGINT AS {ROWS}")
+    store(con, "CREATE TEMP TABLE all_rows AS", old_rows.union(new_rows))
     groups = _renumber(con, manifest)
     joined = con.table("all_rows")
     if manifest.grouped:
         joined = marked(con, manifest.groups.columns, "all_rows")
-    content = [ColumnExpression(name) for name in (*names, *([GROUP] * manifest.grouped))]
+    content = ", ".join([shown, *[GROUP] * manifest.grouped])
     if manifest.multiplicity:
-        count = FunctionExpression("sum", ColumnExpression(ROWS)).cast("BIGINT").alias(MULTIPLICITY)
-        final = joined.aggregate([*content, count])
+        final = joined.aggregate(f"{content}, sum({ROWS})::BIGINT AS {MULTIPLICITY}", content)
     else:
-        final = joined.select(*content)
+        final = joined.project(content)
     table = published_table(manifest.table)
-    _store(con, f"CREATE TABLE {table} AS", final.sort(*content))
+    store(con, f"CREATE TABLE {table} AS", final.order(content))
     write_manifest(
         con,
         replace(
@@ -167,32 +156,22 @@ def _rebuild(
 def _renumber(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> int:
     """Group numbers after new public values came: old merging, and new values on their own."""
     names = manifest.groups.columns
-    keys = [ColumnExpression(name) for name in names]
-    counted = FunctionExpression("sum", ColumnExpression(ROWS)).cast("BIGINT").alias(ROWS)
-    _store(con, "CREATE TEMP TABLE counted AS", con.table("all_rows").aggregate([*keys, counted]))
+    keys = ", ".join(map(quoted, names))
+    total = f"sum({ROWS})::BIGINT AS {ROWS}"
+    counted = con.table("all_rows").aggregate(f"{keys}, {total}" if keys else total, keys)
+    store(con, "CREATE TEMP TABLE counted AS", counted)
     tuples = con.table("counted")
     labels = [f"{RESERVED}label_{place}" for place in range(len(names))]
     for name, label in zip(names, labels, strict=True):
         _label(con, name)
-        left, right = tuples.set_alias("s"), con.table(values_table(name)).set_alias("t")
-        tuples = left.join(right, _same(ColumnExpression("s", name), "t")).select(
-            *(ColumnExpression("s", each).alias(each) for each in left.columns),
-            ColumnExpression("t", "label").alias(label),
-        )
+        values = con.table(values_table(name)).set_alias("t")
+        tuples = tuples.set_alias("s").join(values, _same(name)).project(f"s.*, t.label AS {label}")
     # One number for each combination of labels, in their order.
-    together = FunctionExpression("row", *(ColumnExpression(label) for label in labels))
-    kept = [ColumnExpression(name) for name in (*names, ROWS)]
-    _store(
-        con,
-        "CREATE TEMP TABLE labelled AS",
-        tuples.select(*kept, (together if labels else ConstantExpression(0)).alias(LABELS)),
+    rank = f"dense_rank() OVER (ORDER BY {', '.join(labels)}) - 1" if labels else "0"
+    numbered = tuples.project(
+        ", ".join([*map(quoted, names), ROWS, f"({rank})::UINTEGER AS {GROUP}"])
     )
-    numbered = con.sql(
-        "SELECT * EXCLUDE (privsql_labels),"
-        " CAST(dense_rank() OVER (ORDER BY privsql_labels) - 1 AS UINTEGER) AS privsql_group"
-        " FROM labelled"
-    )
-    _store(con, f"CREATE TABLE {TUPLES} AS", numbered.sort(*keys) if keys else numbered)
+    store(con, f"CREATE TABLE {TUPLES} AS", numbered.order(keys) if keys else numbered)
     written = con.table(TUPLES)
     if count_rows(written) != count_rows(con.table("counted")):
         raise IntegrityError("the values of a public column do not have one label each")
@@ -201,24 +180,18 @@ def _renumber(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> int:
 
 def _label(con: duckdb.DuckDBPyConnection, name: str) -> None:
     """Write the labels of a public column's values: the old ones, and new ones after them."""
-    value, label = ColumnExpression("value"), ColumnExpression("label")
     old = con.table(f"old.{values_table(name)}")
-    shown = con.table("counted").select(ColumnExpression(name).alias("value")).distinct()
-    new = shown.set_alias("s").join(
-        old.set_alias("t"), _same(ColumnExpression("s", "value"), "t"), how="anti"
-    )
-    _store(con, "CREATE OR REPLACE TEMP TABLE fresh AS", new)
-    placed = con.sql("SELECT value, row_number() OVER (ORDER BY value) AS place FROM fresh")
-    after = ColumnExpression("place") + ConstantExpression(_largest(old, "label"))
-    added = placed.select(value, after.cast("UINTEGER").alias("label"))
-    both = old.select(value, label).union(added)
-    _store(con, f"CREATE TABLE {values_table(name)} AS", both.sort(value))
+    shown = con.table("counted").project(f"{quoted(name)} AS value").distinct()
+    new = shown.set_alias("s").join(old.set_alias("t"), _same("value"), how="anti")
+    place = f"row_number() OVER (ORDER BY value) + {_largest(old, 'label')}"
+    added = new.project(f"value, ({place})::UINTEGER AS label")
+    both = old.project("value, label").union(added)
+    store(con, f"CREATE TABLE {values_table(name)} AS", both.order("value"))
 
 
-def _same(value: duckdb.Expression, labels: str) -> duckdb.Expression:
+def _same(name: str) -> str:
     # Rows compare NULL as equal to NULL, which single columns do not.
-    listed = FunctionExpression("row", ColumnExpression(labels, "value"))
-    return FunctionExpression("row", value) == listed
+    return f"row(s.{quoted(name)}) = row(t.value)"
 
 
 def _copy_domains(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
@@ -228,15 +201,8 @@ def _copy_domains(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
             listed = con.table(f"old.{table}")
         except duckdb.CatalogException:  # too large to be listed
             continue
-        _store(con, f"CREATE TABLE {table} AS", listed)
-
-
-def _store(con: duckdb.DuckDBPyConnection, create: str, relation: duckdb.DuckDBPyRelation) -> None:
-    # As a statement of its own: the relation's own create() does not notice Ctrl-C.
-    con.execute(f"{create} {relation.sql_query()}")
+        store(con, f"CREATE TABLE {table} AS", listed)
 
 
 def _largest(relation: duckdb.DuckDBPyRelation, name: str) -> int:
-    return int(
-        relation.aggregate([FunctionExpression("max", ColumnExpression(name))]).fetchall()[0][0]
-    )
+    return int(relation.aggregate(f"max({name})").fetchall()[0][0])

@@ -17,6 +17,7 @@ import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,7 +27,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from privsql.channels import Channel, Domain
-from privsql.errors import DataError, DomainError, NotSupportedError
+from privsql.errors import DataError, NotSupportedError
 from privsql.publish.types import called, plain
 from privsql.release.manifest import Manifest
 
@@ -71,15 +72,14 @@ def write_csv(under: str, names: Sequence[str], made: Iterator[pa.RecordBatch], 
         out.write(text.getvalue())
 
     # Not before the first rows were read: what is refused at once writes nothing.
-    first = next(made, None)
+    first = list(islice(made, 1))
     head = f"{HEADER}{under}{NUMBERED}{secrets.token_hex(16)}\n"
     digest.update(head.encode())
     out.write(head)
     write([names])
-    while first is not None:
-        write(zip(*(_texts(name, first.column(name)) for name in names), strict=True))
-        done += first.num_rows
-        first = next(made, None)
+    for batch in chain(first, made):
+        write(zip(*(_texts(name, batch.column(name)) for name in names), strict=True))
+        done += batch.num_rows
     out.write(f"{FOOTER}{digest.hexdigest()}\n")
     return done
 
@@ -106,11 +106,10 @@ def write_parquet(under: str, made: Iterator[pa.RecordBatch], path: Path) -> int
     if first is None:
         raise DataError("there are no rows to perturb")
     with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
-        while first is not None:
-            _hash(digest, first)
-            writer.write_batch(first)
-            counts.append(first.num_rows)
-            first = next(made, None)
+        for batch in chain([first], made):
+            _hash(digest, batch)
+            writer.write_batch(batch)
+            counts.append(batch.num_rows)
         said = {RULES: under, SHA256: digest.hexdigest(), COUNTS: json.dumps(counts)}
         writer.add_key_value_metadata(said | {NUMBER: number})
     return sum(counts)
@@ -237,13 +236,11 @@ def _changed(path: Path) -> DataError:
     return DataError(f"{path} was changed after it was made, or cut short")
 
 
-def codes_in(domain: Domain, name: str, values: pa.Array[Any]) -> np.ndarray[Any, Any]:
-    """Codes of values, which text may stand for."""
+def from_text(name: str, domain: Domain, values: pa.Array[Any]) -> pa.Array[Any]:
+    """Values of a domain, which text may stand for."""
+    if domain.kind == "text" or not pa.types.is_string(values.type):
+        return values
     try:
-        if domain.kind != "text" and pa.types.is_string(values.type):
-            values = values.cast(domain.arrow_type)
-        return domain.codes(values)
+        return values.cast(domain.arrow_type)
     except pa.ArrowException:
         raise DataError(f"column {name}: some values cannot be read as {domain.kind}") from None
-    except DomainError as problem:
-        raise DataError(f"column {name}: {problem.reason}", hint=problem.hint) from None

@@ -55,15 +55,12 @@ class Entry:
         spec, losses = self._spec, self._losses()
         if not complete:
             losses = {name: replace(loss, state="") for name, loss in losses.items()}
+        what, source = (spec.table, spec.unit, losses), self._source
+        # What has left already cannot be refused any more, only counted.
+        accepted = self._accept_loss or self._left
         try:
             self.accounting = self._ledger.check(
-                spec.table,
-                spec.unit,
-                losses,
-                release=self._release,
-                source=self._source,
-                # What has left already cannot be refused any more, only counted.
-                accept_loss=self._accept_loss or self._left,
+                *what, release=self._release, source=source, accept_loss=accepted
             )
         except LedgerError:
             if spec.unit != ROW:
@@ -77,19 +74,12 @@ class Entry:
             ) from None
         if record:
             self._ledger.record(
-                spec.table,
-                spec.unit,
-                losses,
-                self._release,
-                source=self._source,
-                kind=PERTURB,
-                complete=complete,
+                *what, self._release, source=source, kind=PERTURB, complete=complete
             )
 
     def _losses(self) -> dict[str, Loss]:
-        columns = [(c.name, str(c.mechanism), c.domain, c.channel()) for c in self._spec.sensitive]
-        return self._draws.losses(
-            (name, mechanism, domain, channel, channel.epsilon)
-            for name, mechanism, domain, channel in columns
-            if domain is not None and channel is not None
-        )
+        return {
+            c.name: self._draws.loss(c.name, str(c.mechanism), c.domain, channel, channel.epsilon)
+            for c in self._spec.sensitive
+            if c.domain is not None and (channel := c.channel()) is not None
+        }

@@ -22,15 +22,11 @@ import pyarrow as pa
 from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
 from privsql.errors import DataError
+from privsql.publish.types import WHOLE_NUMBERS
 from privsql.release.names import RESERVED
 
 # Where a row stands in its batch; no column of a release can be called so.
 NUMBER = f"{RESERVED}row"
-
-WHOLE_NUMBERS = (
-    *("tinyint", "smallint", "integer", "bigint", "hugeint"),
-    *("utinyint", "usmallint", "uinteger", "ubigint", "uhugeint"),
-)
 
 # Digits after the point that a type keeps.
 DIGITS = dict.fromkeys(WHOLE_NUMBERS, 0) | {
@@ -69,17 +65,19 @@ def insert_fitted(
     ``checked`` are the columns to look at, ``before`` the rows of the batch that came earlier.
     """
     names = rows.schema.names
-    place = pa.array(np.arange(len(rows)))
-    schema = pa.schema([*rows.schema, pa.field(NUMBER, place.type)])
-    numbered = pa.table([*rows.columns, place], schema=schema)
-    con.register("batch", numbered)
+    places = pa.array(np.arange(len(rows)))
+    con.register("batch", pa.Table.from_batches([rows]).append_column(NUMBER, places))
     try:
         batch = con.table("batch")
         given = dict(zip(batch.columns, batch.types, strict=True))
         for name in checked:
             row = _first_misfit(batch, name, given[name], kinds[name])
             if row is not None:
-                raise _misfit(name, before + row + 1)
+                raise DataError(
+                    f"column {name}: the value in row {before + row + 1} of the batch does not fit"
+                    " its column in the release without being changed",
+                    hint="store it in the type that the release has, which its manifest names",
+                )
         batch.select(
             *(ColumnExpression(name).cast(kinds[name]).alias(name) for name in names)
         ).insert_into(table)
@@ -124,11 +122,3 @@ def _too_much(kind: Type) -> list[str]:
     if kind.id in FORGOTTEN:
         patterns.append(FORGOTTEN[kind.id])
     return patterns
-
-
-def _misfit(name: str, row: int) -> DataError:
-    return DataError(
-        f"column {name}: the value in row {row} of the batch does not fit its column in the release"
-        " without being changed",
-        hint="store it in the type that the release has, which its manifest names",
-    )

@@ -16,8 +16,9 @@ import io
 import secrets
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,19 +29,19 @@ from randomgen import ChaCha
 
 from privsql.errors import DataError, NotSupportedError, OperationalError, how_many
 from privsql.files import commit
-from privsql.publish.append.batches import CHUNK, codes_in, rules, write_csv, write_parquet
+from privsql.publish.append.batches import CHUNK, from_text, rules, write_csv, write_parquet
 from privsql.publish.append.entries import Entry
-from privsql.publish.groups.units import row_units, unit_words
 from privsql.publish.keys.ledger import ROW
 from privsql.publish.keys.randomness import Randomness, SystemSource
 from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.retention import Sampler
+from privsql.publish.perturb.rows import units_in, with_unit
 from privsql.publish.prepare import WHOLE
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
 from privsql.publish.source import PARQUET, open_source
 from privsql.publish.staging import staging
-from privsql.publish.types import common, plain
+from privsql.publish.types import as_written, common, plain
 from privsql.release.spec import Spec, check_source_columns
 
 
@@ -48,11 +49,11 @@ class Local:
     """The rules of a spec, for streaming rows without access to the whole table."""
 
     def __init__(self, spec: Spec, randomness: Randomness) -> None:
-        whole = [c.name for c in spec.sensitive if c.mechanism in WHOLE or c.domain is None]
-        fine = [c.name for c in spec.sensitive if c.mechanism == "finegrain"]
-        if whole or fine:
+        mechanisms = (*WHOLE, "finegrain")
+        whole = [c.name for c in spec.sensitive if c.mechanism in mechanisms or c.domain is None]
+        if whole:
             raise NotSupportedError(
-                f"{', '.join(whole + fine)}: this mechanism needs the whole table, so a client"
+                f"{', '.join(whole)}: this mechanism needs the whole table, so a client"
                 " cannot apply it to rows of its own",
                 hint="choose uniform, replace or matrix with a domain that is written in the spec",
             )
@@ -68,7 +69,7 @@ class Local:
             (name, domain, Sampler(channel, domain)) for name, domain, channel in known
         ]
         self.names = [*self.public, *(name for name, _, _ in known)]
-        self.wanted = self.names if spec.unit == ROW else [*self.names, spec.unit]
+        self.wanted = [*self.names, *with_unit(spec)]
         self.rules = rules(spec.table, self.public, known)
         self.rounding = Rounding()
         self.mixing = np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
@@ -77,28 +78,16 @@ class Local:
         """Perturb batches of the wanted columns; public ones stay as they are."""
         done = 0
         for batch in batches:
-            units = (
-                row_units(done, batch.num_rows, self.spec.table)
-                if self.spec.unit == ROW
-                else unit_words(plain(batch.column(len(self.names))), self.randomness.unit_key)
-            )
+            units = units_in(batch, self.spec, self.spec.table, done, self.randomness)
             arrays = [common(column) for column in batch.columns[: len(self.public)]]
             for name, domain, sampler in self.sensitive:
-                values = plain(batch.column(len(arrays)))
-                codes = codes_in(domain, name, values)
-                self.rounding.add(name, domain, values, codes)
+                values = from_text(name, domain, plain(batch.column(len(arrays))))
+                codes = self.rounding.codes(name, domain, values)
                 arrays.append(domain.decode(sampler.perturb(codes, self.randomness, units, name)))
             done += batch.num_rows
             # Whoever gets the batch must not read anything off the order of its rows.
             mixed = self.mixing.permutation(batch.num_rows)
-            # As the source writes them: some types are known by the metadata of their field only.
-            fields = [
-                (batch.schema.field(i) if i < len(self.public) else pa.field(name, array.type))
-                .with_name(name)
-                .with_type(array.type)
-                for i, (name, array) in enumerate(zip(self.names, arrays, strict=True))
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)).take(mixed)
+            yield as_written(batch, len(self.public), self.names, arrays).take(mixed)
 
 
 def perturb(
@@ -137,13 +126,6 @@ def perturb_file(
     ``notes`` takes what whoever perturbs has to be told.
     """
     local = Local(spec, randomness)
-    count = _perturb_file(local, rows, out, entry)
-    if notes is not None:
-        notes.round(local.rounding)
-    return count
-
-
-def _perturb_file(local: Local, rows: Path | None, out: Path | None, entry: Entry | None) -> int:
     with ExitStack() as held:
         if rows is not None and _is_parquet(rows):
             raw = held.enter_context(closing(open_source([str(rows)])))
@@ -153,28 +135,27 @@ def _perturb_file(local: Local, rows: Path | None, out: Path | None, entry: Entr
         else:
             read = _csv_rows(held.enter_context(_opened(rows)), local)
         try:
-            leaving = leaves(out)
             made = _writable(local, local.perturbed(read), out)
+            target = None if out is None or leaves(out) else out.resolve()
             if entry is not None:
-                made = entry.before(made, leaving=leaving)
-            if out is None or leaving:
-                count = _write(local, made, out, out)
-                if entry is not None:
-                    entry.after()
-                return count
-            target = out.resolve()
-            folder = held.enter_context(staging(target, force=True))
-            count = _write(local, made, folder / "batch", out)
+                made = entry.before(made, leaving=target is None)
+            path = out
+            if target is not None:
+                path = held.enter_context(staging(target, force=True)) / "batch"
+            count = _write(local, made, path, out)
             if entry is not None:
                 # Before it is in view: after a crash in between the ledger knows of one batch
                 # too many, never of one too few.
                 entry.after()
-            commit(folder / "batch", target)
+            if target is not None and path is not None:
+                commit(path, target)
         except OSError as problem:
             raise OperationalError(
                 f"cannot write {out or 'the rows'}: {problem.strerror or 'I/O error'}"
             ) from None
-        return count
+    if notes is not None:
+        notes.round(local.rounding)
+    return count
 
 
 def leaves(out: Path | None) -> bool:
@@ -216,17 +197,13 @@ def _is_parquet(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() in PARQUET
 
 
-@contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
+def _opened(path: Path | None) -> AbstractContextManager[TextIO]:
     if path is None:
-        yield sys.stdin
-        return
+        return nullcontext(sys.stdin)
     try:
-        file = path.open(encoding="utf-8-sig", newline="")
+        return path.open(encoding="utf-8-sig", newline="")
     except OSError as problem:
         raise OperationalError(f"cannot read {path}: {problem.strerror}") from None
-    with file:
-        yield file
 
 
 def _csv_rows(rows: TextIO, local: Local) -> Iterator[pa.RecordBatch]:
@@ -241,7 +218,12 @@ def _csv_rows(rows: TextIO, local: Local) -> Iterator[pa.RecordBatch]:
         if len(place) < len(names):
             twins = how_many(len(names) - len(place), "column has", "columns have")
             raise DataError(f"{twins} the name of another one")
-        while chunk := _taken(reader, len(names)):
+        width = len(names)
+        filled = (row for row in reader if row or width == 1)  # not a blank line
+        while chunk := list(islice(filled, CHUNK)):
+            for row in chunk:
+                if len(row) != width:
+                    raise DataError(f"a row has {len(row)} fields where the header has {width}")
             table = list(zip(*chunk, strict=True))
             columns = (table[place[name.casefold()]] for name in local.wanted)
             yield pa.RecordBatch.from_arrays(
@@ -265,16 +247,3 @@ def _write(
         return write_parquet(local.rules, made, path)
     with path.open("w", encoding="utf-8", newline="") as file:
         return write_csv(local.rules, local.names, made, file)
-
-
-def _taken(reader: Iterable[list[str]], width: int) -> list[list[str]]:
-    chunk: list[list[str]] = []
-    for row in reader:
-        if not row and width > 1:  # a blank line
-            continue
-        if len(row) != width:
-            raise DataError(f"a row has {len(row)} fields where the header has {width}")
-        chunk.append(row)
-        if len(chunk) == CHUNK:
-            break
-    return chunk

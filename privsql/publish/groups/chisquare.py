@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import reduce
+from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privsql.channels.channel import as_floats
 from privsql.errors import DataError, TooLargeError
 
 Array: TypeAlias = NDArray[np.float64]
@@ -41,6 +43,15 @@ WIDTH = 256
 
 # What is left of a sum that should be zero, relatively.
 ROUNDING = 1e-9
+
+
+class Test(TypedDict, total=False):
+    """What a test of ``linked`` may be told."""
+
+    significance: float
+    df: Freedom
+    minimum: int
+    pool: bool
 
 
 def linked(
@@ -209,14 +220,7 @@ def _critical(significance: float, tests: int, df: Freedom, bins: int) -> Array:
     return quantiles
 
 
-def links_of(
-    tables: Sequence[ArrayLike],
-    *,
-    significance: float = SIGNIFICANCE,
-    df: Freedom = "m-1",
-    minimum: int = 0,
-    pool: bool = True,
-) -> Links:
+def links_of(tables: Sequence[ArrayLike], **test: Unpack[Test]) -> Links:
     """Pairs that no sensitive column distinguishes; one table ``(values, m_k)`` for each.
 
     With k sensitive columns each test is at ``significance / k`` (Bonferroni), so that
@@ -224,25 +228,14 @@ def links_of(
     """
     if not len(tables):
         raise DataError("merging needs at least one sensitive column to compare values by")
-    links: Links | None = None
-    for table in tables:
-        found = linked(
-            table, significance=significance, df=df, minimum=minimum, tests=len(tables), pool=pool
-        )
-        if links is not None and found.shape != links.shape:
-            raise DataError("the tables of one public column must have its values as rows")
-        links = found if links is None else links & found
-    assert links is not None  # noqa: S101 - for mypy: tables is not empty
-    return links
+    if len({len(as_table(table)) for table in tables}) > 1:
+        raise DataError("the tables of one public column must have its values as rows")
+    return reduce(np.logical_and, (linked(each, tests=len(tables), **test) for each in tables))
 
 
 def as_table(counts: ArrayLike | Sequence[ArrayLike]) -> Array:
     """Return counts as a table of at least one row and column, or refuse them."""
-    try:
-        table = np.asarray(counts, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        # Not chained: numpy's message quotes the value.
-        raise DataError("counts must be numbers, in rows of one length") from None
+    table = as_floats(counts, "counts must be numbers, in rows of one length", DataError)
     if table.ndim != 2 or not table.size:
         raise DataError("counts must be a table of values and bins, and not empty")
     if not np.isfinite(table).all() or (table < 0).any():

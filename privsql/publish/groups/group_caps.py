@@ -107,7 +107,13 @@ def sample(group_numbers: Integers, sizes: Array, numbers: Array) -> tuple[Mask,
     >>> keep.tolist(), weight.tolist()
     ([False, True, False, True, True], [0.0, 2.0, 0.0, 2.0, 1.0])
     """
-    counts, kept = _quotas(group_numbers, sizes)
+    counts = np.bincount(group_numbers, minlength=len(sizes))
+    if len(counts) > len(sizes):
+        raise DataError("every group needs a size to be sampled down to")
+    if np.isnan(sizes).any():
+        raise DataError("the size of a group is a number, or infinite")
+    quotas = np.where(counts > sizes, np.maximum(np.floor(np.minimum(sizes, counts)), 1), counts)
+    kept = quotas.astype(np.intp)
     keep = lowest(group_numbers, kept, numbers)
     weights = np.divide(counts, kept, out=np.ones(len(counts)), where=kept > 0)[group_numbers]
     return keep, weights * keep
@@ -193,25 +199,13 @@ def sample_duplicate(
     return np.repeat(np.arange(len(group_numbers)), copies)
 
 
-def _quotas(group_numbers: Integers, sizes: Array) -> tuple[Indices, Indices]:
-    """Rows of each group, and how many of them stay: |g| or floor(s_g), at least one."""
-    counts = np.bincount(group_numbers, minlength=len(sizes))
-    if len(counts) > len(sizes):
-        raise DataError("every group needs a size to be sampled down to")
-    if np.isnan(sizes).any():
-        raise DataError("the size of a group is a number, or infinite")
-    kept = np.where(counts > sizes, np.maximum(np.floor(np.minimum(sizes, counts)), 1), counts)
-    return counts, kept.astype(np.intp)
-
-
 def _rounded(expected: Array, rng: np.random.Generator) -> Indices:
     """Round each number down, or up with the chance of its fraction."""
     return np.floor(expected + rng.random(len(expected))).astype(np.intp)
 
 
 def _pairs(groups: Integers, codes: Integers, size: int) -> NDArray[np.int64]:
-    numbers: NDArray[np.int64] = groups.astype(np.int64) * size + codes
-    return numbers
+    return groups.astype(np.int64) * size + codes
 
 
 def _frequencies(

@@ -11,15 +11,16 @@ if and only if an invertible channel makes equal ones of them, so the same test 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.errors import DataError, TooLargeError, how_many
-from privsql.publish.groups.chisquare import SIGNIFICANCE, Array, Freedom, Links, as_table, links_of
+from privsql.publish.groups.chisquare import Array, Links, Test, as_table, links_of
 
 Labels: TypeAlias = NDArray[np.int64]
 
@@ -38,14 +39,18 @@ class Merging:
     """Generalised value of each value, for each public column, and warnings about it.
 
     ``labels[c][v]`` is the generalised value of value v of column c, numbered from 0 in the
-    order of first appearance; ``sizes[c]`` is how many of them there are.
+    order of first appearance.
     """
 
     columns: tuple[str, ...]
     labels: tuple[Labels, ...]
-    sizes: tuple[int, ...]
     warnings: tuple[str, ...] = ()
     fell_back: bool = False
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many generalised values each column has."""
+        return tuple(int(label.max(initial=-1)) + 1 for label in self.labels)
 
 
 def merge(
@@ -53,12 +58,9 @@ def merge(
     tuples: Sequence[ArrayLike],
     rows: ArrayLike,
     *,
-    names: Mapping[str, Sequence[object]] | None = None,
-    significance: float = SIGNIFICANCE,
-    df: Freedom = "m-1",
-    minimum: int = 0,
-    pool: bool = True,
+    names: Mapping[str, Callable[[int], object]] | None = None,
     rare: float = RARE,
+    **test: Unpack[Test],
 ) -> Merging:
     """Merge the values of every public column, or of none where that would go too far.
 
@@ -67,35 +69,40 @@ def merge(
     column in the same order, and how many rows have them.  Measures are not passed; NULL
     is one more value.  If no column keeps two values, or one merged group holds over half
     of the rows, the values stay as they are, with a warning; so do those of a column that
-    has too many of them to compare.  ``names`` are the values as
-    they are to be called in a warning about rare ones.
+    has too many of them to compare.  ``names`` give the values of
+    a column by their codes, as they are to be called in a warning about rare ones; ``test`` is
+    for ``linked``.
     """
     labels, warnings = [], []
     for column, tables in columns.items():
         try:
-            links = links_of(tables, significance=significance, df=df, minimum=minimum, pool=pool)
+            links = links_of(tables, **test)
         except TooLargeError as problem:
             warnings.append(f"values of {column} are not merged: {problem.reason}; {problem.hint}")
-            labels.append(np.arange(len(as_table(tables[0])), dtype=np.int64))
+            labels.append(apart(len(as_table(tables[0]))))
             continue
         labels.append(components(links))
         shares = as_table(tables[0]).sum(axis=1)
         known = names.get(column) if names is not None else None
         warnings += _chained(column, links, labels[-1], shares, rare, known)
-    merging = _merging(columns, labels, warnings)
+    merging = Merging(tuple(columns), tuple(labels), tuple(warnings))
     weights = as_table([rows])[0]
     reason = _too_far(merging, tuples, weights)
     if reason is None:
         return merging
-    unmerged = [np.arange(len(label), dtype=np.int64) for label in labels]
-    warnings.insert(0, f"public values are not merged: {reason}")
-    return _merging(columns, unmerged, warnings, fell_back=True)
+    told = (f"public values are not merged: {reason}", *warnings)
+    return Merging(tuple(columns), tuple(map(apart, map(len, labels))), told, fell_back=True)
+
+
+def apart(size: int) -> Labels:
+    """Labels of values that are not merged."""
+    return np.arange(size, dtype=np.int64)
 
 
 def personal_groups(tuples: Sequence[ArrayLike], merging: Merging) -> Labels:
     """Group number of each distinct public tuple, from 0 in the order of merged values.
 
-    >>> merging = Merging(("job", "sex"), (np.array([0, 1, 0]), np.array([0, 1])), (2, 2))
+    >>> merging = Merging(("job", "sex"), (np.array([0, 1, 0]), np.array([0, 1])))
     >>> personal_groups([[0, 1, 2, 2], [0, 0, 0, 1]], merging)
     array([0, 2, 0, 1])
     """
@@ -114,16 +121,6 @@ def personal_groups(tuples: Sequence[ArrayLike], merging: Merging) -> Labels:
         number = number * size + (label[code] if len(code) else number)
         number = np.unique(number, return_inverse=True)[1].astype(np.int64)
     return number
-
-
-def _merging(
-    columns: Mapping[str, Sequence[ArrayLike]],
-    labels: Sequence[Labels],
-    warnings: Sequence[str],
-    fell_back: bool = False,
-) -> Merging:
-    sizes = tuple(int(label.max(initial=-1)) + 1 for label in labels)
-    return Merging(tuple(columns), tuple(labels), sizes, tuple(warnings), fell_back)
 
 
 def _too_far(merging: Merging, tuples: Sequence[ArrayLike], rows: Array) -> str | None:
@@ -148,7 +145,7 @@ def _chained(
     labels: Labels,
     rows: Array,
     rare: float,
-    names: Sequence[object] | None,
+    names: Callable[[int], object] | None,
 ) -> list[str]:
     """Warn of every component that is connected through rare values only.
 
@@ -156,22 +153,22 @@ def _chained(
     """
     scarce = rows < rare * rows.sum()
     # Components of the frequent values alone, and of the rare ones alone.
-    apart = components(links & (scarce[:, None] == scarce[None, :]))
+    pieces_of = components(links & (scarce[:, None] == scarce[None, :]))
     found = []
     for label in np.unique(labels[scarce & (rows > 0)]):
         members = np.flatnonzero(labels == label)
-        pieces = len(np.unique(apart[members[~scarce[members]]]))
+        pieces = len(np.unique(pieces_of[members[~scarce[members]]]))
         if pieces < 2:
             continue
         glue = [
             v
-            for chain in np.unique(apart[members[scarce[members]]])
-            if len(np.unique(apart[links[apart == chain].any(axis=0) & ~scarce])) > 1
-            for v in np.flatnonzero(apart == chain)
+            for chain in np.unique(pieces_of[members[scarce[members]]])
+            if len(np.unique(pieces_of[links[pieces_of == chain].any(axis=0) & ~scarce])) > 1
+            for v in np.flatnonzero(pieces_of == chain)
         ]
         called = ""
         if names is not None:
-            called = ", ".join(repr(names[int(v)]) for v in glue[:NAMED])
+            called = ", ".join(repr(names(int(v))) for v in glue[:NAMED])
             called = f" ({called}{', ...' if len(glue) > NAMED else ''})"
         found.append(
             f"{column}: {how_many(len(glue), 'rare value')}{called}"

@@ -8,25 +8,26 @@ Everything is counted on published values, unless the spec asks for raw ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
+from duckdb import ColumnExpression
 from numpy.typing import NDArray
 
-from privsql.errors import DataError
-from privsql.publish.groups.merging import Merging, merge, personal_groups
-from privsql.publish.perturb.rows import codes_of
-from privsql.publish.prepare import Column
-from privsql.publish.report import Notes
-from privsql.publish.source import Source, readable
+from privsql.publish.database import store
+from privsql.publish.groups.merging import Merging, apart, merge, personal_groups
+from privsql.publish.prepare import Column, Job
+from privsql.publish.rounded import codes_of
+from privsql.publish.source import readable
 from privsql.publish.types import exactly, from_stored, plain, stored
+from privsql.release.manifest import Groups
 from privsql.release.names import GROUP, ROWS, TUPLES, quoted, values_table
-from privsql.release.spec import Spec
+from privsql.release.store import count_rows
 
 Counts = NDArray[np.float64]
 
@@ -38,82 +39,66 @@ SMALL = 100_000
 NAMED = 8
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """The manifest's description of personal groups."""
+def group_rows(job: Job) -> tuple[Groups, bool]:
+    """Number the personal groups of the staged rows, and write the tables of groups.
 
-    columns: tuple[str, ...]
-    count: int
-    fell_back: bool
-    stored: bool  # whether rows carry the number of their group
-
-
-def group_rows(
-    con: duckdb.DuckDBPyConnection,
-    spec: Spec,
-    raw: Source,
-    columns: Sequence[Column],
-    notes: Notes,
-) -> Grouping:
-    """Give each staged row the number of its personal group, and write the tables of groups."""
+    Returns what the manifest says of them, and whether rows have to carry their number.
+    """
+    con, spec, notes = job.con, job.spec, job.notes
+    staged = con.table("staged")
     names = [column.name for column in spec.public if column.grouping]
     if not names:
         notes.warn("no public column distinguishes groups: all rows are one personal group")
-        total = con.execute("SELECT count(*) FROM staged").fetchall()[0][0]
-        one = pa.table({GROUP: pa.array([0], pa.uint32()), ROWS: [total]})
+        one = pa.table({GROUP: pa.array([0], pa.uint32()), ROWS: [count_rows(staged)]})
         con.from_arrow(one).create(TUPLES)
-        return Grouping((), 1, False, False)
-    staged = con.table("staged")
+        return Groups(**vars(spec.groups), columns=(), count=1), False
     # As text: each expression would be held against the names of all columns.
     keys = ", ".join(map(quoted, names))
     counted = staged.aggregate(f"{keys}, count(*) AS {ROWS}", keys).order(keys)
     with exactly(con):
         tuples = counted.to_arrow_table()
-    encoded = [_encoded(name, tuples.column(name)) for name in names]
-    codes = [np.asarray(each.indices.to_numpy(zero_copy_only=False)) for each in encoded]
+    encoded = {name: _encoded(tuples.column(name)) for name in names}
+    codes = [np.asarray(each.indices.to_numpy(zero_copy_only=False)) for each in encoded.values()]
+    fields = {name: tuples.schema.field(name) for name in names}
+    values = {n: from_stored(each.dictionary, fields[n].type) for n, each in encoded.items()}
     if spec.groups.merge == "none":
-        merging = _unmerged(names, encoded)
+        merging = Merging(tuple(names), tuple(apart(len(each)) for each in values.values()))
     else:
         counted_in, relation = con, staged
         if spec.groups.source == "raw":
             notes.depends_on_raw("public values were merged by raw frequencies")
-            counted_in, relation = raw.connection, raw.relation
+            counted_in, relation = job.raw.connection, job.raw.relation
         merging = merge(
             {
-                name: [_table(counted_in, relation, name, each, column) for column in columns]
-                for name, each in zip(names, encoded, strict=True)
+                name: [_table(counted_in, relation, name, each, column) for column in job.columns]
+                for name, each in encoded.items()
             },
             codes,
             tuples.column(ROWS).to_numpy(),
-            names={
-                name: _Names(from_stored(each.dictionary, tuples.column(name).type))
-                for name, each in zip(names, encoded, strict=True)
-            },
+            names={name: partial(_name, plain(each)) for name, each in values.items()},
             significance=spec.groups.significance,
             df="m" if spec.groups.df == "m" else "m-1",
             minimum=spec.groups.minimum,
         )
     numbers = personal_groups(codes, merging)
-    _tell(notes, spec, columns, merging, int(numbers.max()) + 1)
+    count = int(numbers.max()) + 1
+    _tell(job, merging, count)
     with_groups = tuples.append_column(GROUP, pa.array(numbers, pa.uint32()))
     con.from_arrow(with_groups).create(TUPLES)
-    for name, each, labels in zip(names, encoded, merging.labels, strict=True):
-        field = tuples.schema.field(name)
-        listed = pa.table(
-            [from_stored(each.dictionary, field.type), pa.array(labels, pa.uint32())],
-            schema=pa.schema([field.with_name("value"), pa.field("label", pa.uint32())]),
-        )
+    for name, labels in zip(names, merging.labels, strict=True):
+        kinds = [fields[name].with_name("value"), pa.field("label", pa.uint32())]
+        listed = pa.table([values[name], pa.array(labels, pa.uint32())], schema=pa.schema(kinds))
         con.from_arrow(listed).sort(ColumnExpression("value")).create(values_table(name))
     # Conditions on measures choose among rows, so rows have to carry their group then.
     measures = any(not column.grouping for column in spec.public)
-    stored = tuples.num_rows > SMALL or measures
-    return Grouping(tuple(names), int(numbers.max()) + 1, merging.fell_back, stored)
+    asked = replace(spec.groups, merge="none") if merging.fell_back else spec.groups
+    described = Groups(**vars(asked), columns=tuple(names), count=count)
+    return described, tuples.num_rows > SMALL or measures
 
 
-def _tell(
-    notes: Notes, spec: Spec, columns: Sequence[Column], merging: Merging, groups: int
-) -> None:
+def _tell(job: Job, merging: Merging, groups: int) -> None:
     """Report how public values were merged, and why if not as the spec asks."""
+    spec, notes = job.spec, job.notes
     for warning in merging.warnings:
         notes.warn(warning)
     sizes = [
@@ -126,7 +111,7 @@ def _tell(
         asked = ", not merged (see the warning)"
     notes.say(f"personal groups: {groups:,}{asked}; public values: {shown}")
     # Of mechanisms that have one.
-    kept = [c.spec.retention for c in columns if c.spec.retention is not None]
+    kept = [c.spec.retention for c in job.columns if c.spec.retention is not None]
     if merging.fell_back and spec.groups.source == "published" and kept:
         # Perturbation shrinks a difference of distributions to p times itself, and a statistic
         # of its square grows with the rows.
@@ -144,56 +129,33 @@ def marked(
     con: duckdb.DuckDBPyConnection, names: Sequence[str], table: str = "staged"
 ) -> duckdb.DuckDBPyRelation:
     """Rows with the number of their personal group, by the table of public tuples."""
-    staged = con.table(table)
+    staged, tuples = con.table(table).set_alias("s"), con.table(TUPLES).set_alias("t")
     if not names:
-        zero = ConstantExpression(0).cast("UINTEGER").alias(GROUP)
-        return staged.select(*(ColumnExpression(name) for name in staged.columns), zero)
-    staged, tuples = staged.set_alias("s"), con.table(TUPLES).set_alias("t")
+        return staged.project(f"*, 0::UINTEGER AS {GROUP}")
     # Rows compare NULL as equal to NULL, which single columns do not.
-    left = FunctionExpression("row", *(ColumnExpression("s", name) for name in names))
-    right = FunctionExpression("row", *(ColumnExpression("t", name) for name in names))
-    return staged.join(tuples, left == right).select(
-        *(ColumnExpression("s", name).alias(name) for name in staged.columns),
-        ColumnExpression("t", GROUP).alias(GROUP),
-    )
+    left, right = (", ".join(f"{each}.{quoted(name)}" for name in names) for each in "st")
+    return staged.join(tuples, f"row({left}) = row({right})").project(f"s.*, t.{GROUP}")
 
 
-def mark(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
-    """Write the group numbers into the staged rows, for what needs to look at them twice."""
-    # The relation writes its own SQL; the names of our temporary tables are fixed.
-    con.execute(f"CREATE TEMP TABLE marked AS {marked(con, names).sql_query()}")
+def stage_again(con: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation) -> None:
+    """Put what a relation finds in the place of the staged rows."""
+    store(con, "CREATE TEMP TABLE staged_again AS", relation)
     con.execute("DROP TABLE staged")
-    con.execute("ALTER TABLE marked RENAME TO staged")
+    con.execute("ALTER TABLE staged_again RENAME TO staged")
 
 
-class _Names(Sequence[object]):
-    """Public values as a warning calls them, made one by one when one is called."""
-
-    def __init__(self, values: Any) -> None:
-        self._values = plain(values)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._values)
-
-    def __getitem__(self, index: Any) -> object:  # type: ignore[override] # never a slice
-        """One of them; Python has no dates before the year 1, and no infinite ones."""
-        try:
-            value: object = self._values[index].as_py()
-        except (ValueError, OverflowError):
-            return "..."
-        return value
-
-
-def _encoded(name: str, column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
-    values: Any = _one_zero(stored(pa.concat_arrays(column.chunks)))
+def _name(values: Any, index: int) -> object:
+    """A public value as a warning calls it; not every date is one of Python's."""
     try:
-        encoded: pa.DictionaryArray[Any, Any] = values.dictionary_encode(null_encoding="encode")
-    except pa.ArrowNotImplementedError:
-        raise DataError(
-            f"column {name}: lists and structures cannot distinguish personal groups",
-            hint="take it apart in the source, drop it, or write grouping = false",
-        ) from None
+        value: object = values[index].as_py()
+    except (ValueError, OverflowError):
+        return "..."
+    return value
+
+
+def _encoded(column: pa.ChunkedArray[Any]) -> pa.DictionaryArray[Any, Any]:
+    values: Any = _one_zero(stored(pa.concat_arrays(column.chunks)))
+    encoded: pa.DictionaryArray[Any, Any] = values.dictionary_encode(null_encoding="encode")
     return encoded
 
 
@@ -202,12 +164,6 @@ def _one_zero(values: Any) -> Any:
     if not pa.types.is_floating(values.type):
         return values
     return pc.add(values, pa.scalar(0.0).cast(values.type))
-
-
-def _unmerged(names: Sequence[str], encoded: Sequence[pa.DictionaryArray[Any, Any]]) -> Merging:
-    sizes = tuple(len(each.dictionary) for each in encoded)
-    labels = tuple(np.arange(size, dtype=np.int64) for size in sizes)
-    return Merging(tuple(names), labels, sizes)
 
 
 def _table(
@@ -225,7 +181,9 @@ def _table(
     if pa.types.is_dictionary(public.type):  # an ENUM of the source, published as text
         public = public.dictionary_decode()
     rows = pc.index_in(public, value_set=encoded.dictionary, skip_nulls=False)
-    codes, bins = np.unique(codes_of(column, plain(found.column(1))), return_inverse=True)
+    codes, bins = np.unique(
+        codes_of(column.name, column.domain, plain(found.column(1))), return_inverse=True
+    )
     table = np.zeros((len(encoded.dictionary), len(codes)))
     known = np.asarray(rows.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
     at = np.asarray(rows.fill_null(0).to_numpy(zero_copy_only=False))

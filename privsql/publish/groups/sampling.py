@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import duckdb
 import numpy as np
@@ -11,27 +11,26 @@ from duckdb import ColumnExpression
 
 from privsql.channels import Channel
 from privsql.publish.groups import group_caps as sps
+from privsql.publish.groups.numbering import stage_again
 from privsql.publish.keys.randomness import uniform
 from privsql.publish.perturb.rows import ORDER, POSITION, raw_codes
-from privsql.publish.prepare import Column
-from privsql.publish.report import Notes
-from privsql.publish.source import Source
-from privsql.release.names import GROUP
+from privsql.publish.prepare import Job
+from privsql.release.names import GROUP, WEIGHT
 from privsql.release.spec import ProtectSpec
 
+# The staged rows by their weights, or each as often as its weight says.
+WEIGHED = "SELECT staged.*, privsql_weight FROM staged POSITIONAL JOIN cut WHERE privsql_weight > 0"
+COPIED = (
+    "SELECT * EXCLUDE (privsql_copy) FROM (SELECT staged.*,"
+    " unnest(range(privsql_weight)) AS privsql_copy FROM staged POSITIONAL JOIN cut)"
+)
 
-def cut_down(
-    con: duckdb.DuckDBPyConnection,
-    protect: ProtectSpec,
-    columns: Sequence[Column],
-    channels: Mapping[str, Channel],
-    raw: Source,
-    rng: np.random.Generator,
-    notes: Notes,
-) -> None:
+
+def cut_down(job: Job, protect: ProtectSpec, channels: Mapping[str, Channel]) -> None:
     """Cut every group of the table ``staged`` down to s_g rows, with weights or copies."""
+    columns, notes, rng = job.columns, job.notes, job.draws.generator("sps")
     names = [column.name for column in columns]
-    staged = con.table("staged").select(
+    staged = job.con.table("staged").select(
         *(ColumnExpression(name) for name in (GROUP, ORDER, POSITION, *names))
     )
     table = staged.to_arrow_table()
@@ -43,7 +42,7 @@ def cut_down(
     if protect.cap == "exact":
         notes.warn("cap = exact: the size of a cut group reveals its largest frequency")
     codes = [
-        raw_codes(raw, column)[position]
+        raw_codes(job.raw, column)[position]
         if from_raw
         else column.domain.codes(table.column(column.name))
         for column in columns
@@ -62,37 +61,18 @@ def cut_down(
     if protect.scaling == "duplicate":
         notes.warn("scaling = duplicate: copies reveal the number of trials of a group, hence f")
         notes.depends_on_raw("rows were sampled by their raw values")
-        kept = sps.sample_duplicate(groups, raw_codes(raw, columns[0])[position], sizes, rng)
-        copies = np.bincount(kept, minlength=len(groups))
-        _apply(con, copies=copies)
+        kept = sps.sample_duplicate(groups, raw_codes(job.raw, columns[0])[position], sizes, rng)
+        _apply(job.con, COPIED, np.bincount(kept, minlength=len(groups)))
         return
     order = table.column(ORDER).to_numpy()
     # Rows of one person carry one number: ties are broken at random, never by position.
     mixed = rng.permutation(len(groups))
     weights = np.empty(len(groups))
     weights[mixed] = sps.sample(groups[mixed], sizes, uniform(order[mixed]))[1]
-    _apply(con, weights=weights)
+    _apply(job.con, WEIGHED, weights)
 
 
-def _apply(
-    con: duckdb.DuckDBPyConnection,
-    *,
-    weights: np.ndarray | None = None,
-    copies: np.ndarray | None = None,
-) -> None:
-    if weights is not None:
-        con.register("cut", pa.table({"privsql_weight": weights}))
-        con.execute(
-            "CREATE TEMP TABLE left_over AS SELECT staged.*, cut.privsql_weight"
-            " FROM staged POSITIONAL JOIN cut WHERE cut.privsql_weight > 0"
-        )
-    else:
-        con.register("cut", pa.table({"privsql_copies": copies}))
-        con.execute(
-            "CREATE TEMP TABLE left_over AS SELECT * EXCLUDE (privsql_copies, privsql_copy) FROM"
-            " (SELECT staged.*, privsql_copies, unnest(range(privsql_copies)) AS privsql_copy"
-            " FROM staged POSITIONAL JOIN cut)"
-        )
+def _apply(con: duckdb.DuckDBPyConnection, query: str, cut: np.ndarray) -> None:
+    con.register("cut", pa.table({WEIGHT: cut}))
+    stage_again(con, con.sql(query))
     con.unregister("cut")
-    con.execute("DROP TABLE staged")
-    con.execute("ALTER TABLE left_over RENAME TO staged")

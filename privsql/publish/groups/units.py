@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from privsql.errors import DataError, how_many
 from privsql.publish.keys.randomness import CHUNK, KEY_BYTES, Blocks, Words
+from privsql.publish.types import plain
 
 # The lowest byte of the second word says what the first one counts.
 INTEGER, DATE, TIMESTAMP, ROW = 1, 2, 3, 4
@@ -64,7 +65,9 @@ def unit_words(array: pa.Array[Any] | pa.ChunkedArray[Any], key: bytes = NO_KEY)
     for chunk in chunks:
         for offset in range(0, len(chunk), CHUNK):
             part = _plain(chunk.slice(offset, CHUNK))
-            missing += _missing(part)
+            # A float that is no number is nobody either.
+            null: Any = pc.is_null(part, nan_is_null=pa.types.is_floating(part.type))
+            missing += null.true_count
             if not missing:
                 words[start : start + len(part)] = _words(part, key)
             start += len(part)
@@ -87,10 +90,7 @@ def row_units(start: int, count: int, table: str = "") -> Words:
     [5, 6]
     """
     name = hashlib.sha256(table.casefold().encode("utf-8", "surrogatepass")).digest()
-    words: Words = np.empty((count, 2), dtype=np.uint64)
-    words[:, 0] = np.arange(start, start + count, dtype=np.uint64)
-    words[:, 1] = (int.from_bytes(name[:7], "little") << 8) | ROW
-    return words
+    return _tagged(np.arange(start, start + count), (int.from_bytes(name[:7], "little") << 8) | ROW)
 
 
 def _plain(array: Any) -> Any:
@@ -101,23 +101,13 @@ def _plain(array: Any) -> Any:
     if pa.types.is_dictionary(kind):
         return _plain(array.dictionary_decode())
     if isinstance(array, pa.ExtensionArray):
-        is_uuid = kind.extension_name == "arrow.uuid"
-        return _uuid_text(array.storage) if is_uuid else _plain(array.storage)
+        known = plain(array)  # a UUID is the same person as its text
+        return _plain(array.storage if known is array else known)
     if pa.types.is_string_view(kind) or pa.types.is_string(kind):
         return array.cast(pa.large_string())
     if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
         return array.cast(pa.binary()).cast(pa.large_binary())
     return array.cast(pa.large_binary()) if pa.types.is_binary(kind) else array
-
-
-def _uuid_text(storage: Any) -> Any:
-    """Write a UUID as text does, so that both are the same person."""
-    texts = [
-        None if raw is None else "-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:]))
-        for raw in storage.to_pylist()
-        for h in [raw.hex() if raw is not None else ""]
-    ]
-    return pa.array(texts, pa.large_string())
 
 
 def _decimal_text(array: Any) -> Any:
@@ -128,13 +118,6 @@ def _decimal_text(array: Any) -> Any:
     return pa.array(
         [t.rstrip("0").rstrip(".") if "." in t else t for t in texts], pa.large_string()
     )
-
-
-def _missing(array: Any) -> int:
-    """Count rows without a unit; a float that is no number is none."""
-    nan = pa.types.is_floating(array.type)
-    null: Any = pc.is_null(array, nan_is_null=nan)
-    return int(null.true_count)
 
 
 def _words(array: Any, key: bytes) -> Words:
@@ -164,7 +147,7 @@ def _words(array: Any, key: bytes) -> Words:
     )
 
 
-def _tagged(first: NDArray[np.int64], second: NDArray[np.uint64] | int) -> Words:
+def _tagged(first: NDArray[Any], second: NDArray[np.uint64] | int) -> Words:
     words: Words = np.empty((len(first), 2), dtype=np.uint64)
     words[:, 0] = first.view(np.uint64)
     words[:, 1] = second
@@ -173,11 +156,9 @@ def _tagged(first: NDArray[np.int64], second: NDArray[np.uint64] | int) -> Words
 
 def _integers(values: NDArray[Any]) -> Words:
     """Words of whole numbers from -2^63 to 2^64 - 1, each its own."""
-    words: Words = np.empty((len(values), 2), dtype=np.uint64)
     # Extending the sign, -1 and 2^64 - 1 have the same bits; the sign tells them apart.
-    words[:, 0] = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values
-    words[:, 1] = (values < 0).astype(np.uint64) << np.uint64(8) | np.uint64(INTEGER)
-    return words
+    wide = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64, copy=False)
+    return _tagged(wide, (values < 0).astype(np.uint64) << np.uint64(8) | np.uint64(INTEGER))
 
 
 def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -195,16 +176,16 @@ def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
 def _texts(array: Any, key: bytes, what: int) -> Words:
     """Words of text, where plain whole numbers count as numbers."""
     matched: Any = pc.match_substring_regex(array, PLAIN)
-    plain = matched.to_numpy(zero_copy_only=False)
-    if plain.all():
+    whole = matched.to_numpy(zero_copy_only=False)
+    if whole.all():
         return _integers(array.cast(pa.int64()).to_numpy(zero_copy_only=False))
     words = _mac(array, key, what)
-    if plain.any():
+    if whole.any():
         numbers = array.filter(matched).cast(pa.int64())
-        words[plain] = _integers(numbers.to_numpy(zero_copy_only=False))
+        words[whole] = _integers(numbers.to_numpy(zero_copy_only=False))
     # Nineteen digits and more may or may not fit: rare, and worth no vectorising.
     lengths = pc.binary_length(array).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(~plain & (lengths >= 19) & (lengths <= 20)):
+    for row in np.flatnonzero(~whole & (lengths >= 19) & (lengths <= 20)):
         text = array[row.item()].as_py()
         if re.fullmatch(r"-?[1-9][0-9]*", text) and -(2**63) <= int(text) < 2**64:
             dtype = np.int64 if text.startswith("-") else np.uint64

@@ -61,5 +61,8 @@ class Witness(Keyed):
 
 
 def label(column: str, parameters: str) -> str:
-    """What the draws of a column are called (``retention.Sampler``): its name and its rules."""
+    """What the draws of a column are called (``retention.Sampler``): its name and its rules.
+
+    SQL does not tell Age from age, so a new spelling must not bring new draws.
+    """
     return f"{column.casefold()}\x1f{parameters}"

@@ -25,7 +25,7 @@ from pathlib import Path
 from privsql.errors import OperationalError
 from privsql.files import sync_folder
 from privsql.publish.keys.ledger import Ledger
-from privsql.publish.keys.randomness import KEY_BYTES, Keyed
+from privsql.publish.keys.randomness import KEY_BYTES
 from privsql.release.formats import check_format
 
 HEADER = "privsql publisher key: keep it secret, whoever reads it can undo the perturbation"
@@ -47,10 +47,6 @@ class PublisherKey:
     key_id: str
     path: Path
     warning: str | None = None
-
-    def randomness(self) -> Keyed:
-        """Draws under this key."""
-        return Keyed(self.key)
 
     def ledger(self) -> Ledger:
         """Open the ledger beside the key."""

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from privsql.errors import IntegrityError, OperationalError, ProgrammingError
-from privsql.files import lock, sync_folder
+from privsql.files import sync_folder
+from privsql.publish.staging import open_locked
 from privsql.release.formats import check_format
 
 # Of a line, which says it from the second format on.
@@ -133,8 +134,6 @@ class Accounting:
     columns: Mapping[str, float]  # every column published of these persons, now or before
     changed: Mapping[str, float]  # the same for a person whose value changed every time
     states: int  # of the source, where one column was published most often by the same draws
-    repeated: tuple[str, ...]  # columns whose draws were published before
-    added: tuple[str, ...]  # columns published before with other draws
 
     @property
     def epsilon(self) -> float:
@@ -189,10 +188,6 @@ class Ledger:
         self.key_id = key_id
         self._held: int | None = None
 
-    def __repr__(self) -> str:
-        """Show where it is."""
-        return f"Ledger({str(self.path)!r}, key_id={self.key_id!r})"
-
     @contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
         """Lock the ledger against other publishers from the check to the record."""
@@ -227,20 +222,18 @@ class Ledger:
         """
         planned = Publication("", table, release, unit, dict(columns), self.key_id, source)
         lines = settled([*self.publications(), planned])
-        before = [entry for entry in lines if entry is not planned]
-        before = [entry for entry in before if entry.shares_persons(planned)]
+        before = [each for each in lines if each is not planned and each.shares_persons(planned)]
         draws: dict[str, dict[tuple[str, ...], _Looks]] = {}
         names: dict[str, str] = {}
-        repeated: list[str] = []
-        added: list[str] = []
+        added: list[str] = []  # columns published before with other draws
         for entry in [*before, planned]:
             for name, loss in entry.columns.items():
                 known = draws.setdefault(name.casefold(), {})
-                if entry is planned and known:
-                    (repeated if entry.draws(name) in known else added).append(name)
-                looks = known.setdefault(entry.draws(name), _Looks())
-                looks.epsilon = max(loss.epsilon, looks.epsilon)
-                looks.states.add(entry.state(name))
+                if entry is planned and known and entry.draws(name) not in known:
+                    added.append(name)
+                seen = known.setdefault(entry.draws(name), _Looks())
+                seen.epsilon = max(loss.epsilon, seen.epsilon)
+                seen.states.add(entry.state(name))
                 names[name.casefold()] = name
         if added and not accept_loss:
             raise LedgerError(
@@ -250,22 +243,14 @@ class Ledger:
                 hint="publish with the earlier parameters, or accept the loss with --accept-loss;"
                 " use another key for other persons",
             )
+        looks = {names[name]: list(known.values()) for name, known in draws.items()}
         return Accounting(
             publications=len(before) + 1,
-            columns={
-                names[name]: sum(looks.epsilon for looks in known.values())
-                for name, known in draws.items()
-            },
+            columns={name: sum(each.epsilon for each in looks[name]) for name in looks},
             changed={
-                names[name]: sum(looks.epsilon * len(looks.states) for looks in known.values())
-                for name, known in draws.items()
+                name: sum(each.epsilon * len(each.states) for each in looks[name]) for name in looks
             },
-            states=max(
-                (len(looks.states) for known in draws.values() for looks in known.values()),
-                default=1,
-            ),
-            repeated=tuple(repeated),
-            added=tuple(added),
+            states=max((len(each.states) for known in looks.values() for each in known), default=1),
         )
 
     def record(
@@ -303,56 +288,38 @@ class Ledger:
         if self._held is not None:
             yield self._held
             return
-        descriptor = self._descriptor(exclusive, wait)
+        flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
+        try:
+            descriptor = open_locked(self.path, flags, shared=not exclusive, wait=wait)
+        except BlockingIOError:
+            raise OperationalError(
+                "another publication under this key is running", hint="wait until it has ended"
+            ) from None
+        except OSError as error:
+            raise self._unusable(error) from None
         try:
             yield descriptor
         finally:
             os.close(descriptor)  # which also gives the lock back
-
-    def _descriptor(self, exclusive: bool, wait: bool) -> int:
-        """The file, locked; one that was replaced meanwhile would lose what is entered in it."""
-        flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
-        while True:
-            try:
-                descriptor = os.open(self.path, flags, 0o600)
-            except OSError as error:
-                raise self._unusable(error) from None
-            try:
-                lock(descriptor, shared=not exclusive, wait=wait)
-                if os.path.samestat(os.stat(self.path), os.fstat(descriptor)):
-                    return descriptor
-            except BlockingIOError:
-                os.close(descriptor)
-                raise OperationalError(
-                    "another publication under this key is running", hint="wait until it has ended"
-                ) from None
-            except OSError as error:
-                os.close(descriptor)
-                raise self._unusable(error) from None
-            os.close(descriptor)
 
     def _unusable(self, error: OSError) -> OperationalError:
         return OperationalError(f"the ledger {self.path} cannot be used: {error.strerror}")
 
     def _read(self, descriptor: int) -> tuple[list[Publication], int, bool]:
         """Publications, where the last of them ends, and whether it ends with its line."""
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        content = b""
-        while part := os.read(descriptor, 1 << 20):
-            content += part
-        entries, end = [], 0
-        lines = content.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            torn = number == len(lines)
-            if line or not torn:
+        entries, end, whole = [], 0, True
+        with open(descriptor, "rb", closefd=False) as file:
+            file.seek(0)
+            for number, line in enumerate(file, start=1):
+                whole = line.endswith(b"\n")
                 try:
                     entries.append(Publication.from_json(line.decode(), self.path))
                 except (ValueError, TypeError, KeyError, AttributeError):
-                    if torn:
-                        break
+                    if not whole:
+                        return entries, end, True
                     raise IntegrityError(
                         f"line {number} of the ledger {self.path} is damaged",
                         hint="restore it from a backup: losses cannot be counted without it",
                     ) from None
-                end += len(line) + (not torn)
-        return entries, end, end == 0 or content[end - 1 : end] == b"\n"
+                end += len(line)
+        return entries, end, whole

@@ -73,8 +73,7 @@ class Blocks:
         if not len(plain):
             return np.empty((0, 2), dtype=np.uint64)
         cipher = self._encryptor.update(plain.reshape(-1).view(np.uint8).data)
-        encrypted: Words = np.frombuffer(cipher, dtype="<u8").reshape(-1, 2)
-        return encrypted
+        return np.frombuffer(cipher, dtype="<u8").reshape(-1, 2)
 
 
 class Randomness(ABC):
@@ -190,8 +189,7 @@ def uniform(words: Words) -> NDArray[np.float64]:
     """
     # As int64, which machines convert to floats much faster than uint64.
     upper = (words >> np.uint64(11)).view(np.int64)
-    numbers: NDArray[np.float64] = upper * np.float64(2.0**-53)
-    return numbers
+    return upper * np.float64(2.0**-53)
 
 
 def bounded(

@@ -228,8 +228,7 @@ def _placeable(totals: Indices, c: int, rng: np.random.Generator) -> Indices:
     # Each row has the same chance to be left over.
     places = rng.choice(int(counts.sum()), surplus, replace=False)
     values = np.searchsorted(np.cumsum(counts), places, side="right")
-    left: Indices = counts - np.bincount(values, minlength=len(counts))
-    return left
+    return counts - np.bincount(values, minlength=len(counts))
 
 
 def _allocate(
@@ -287,8 +286,7 @@ def _share(blocks: Indices, sizes: Indices, left: Indices, rng: np.random.Genera
     steps = np.diff(line // np.maximum(sizes, 1)[:, None], axis=1, prepend=0)
     extra = np.empty_like(whole)
     np.put_along_axis(extra, order, steps, axis=1)
-    shared: Indices = whole + extra
-    return shared
+    return whole + extra
 
 
 def _orders(shape: tuple[int, ...], rng: np.random.Generator) -> Indices:
@@ -320,8 +318,7 @@ def _anatomy(counts: Indices, number: int, c: int, rng: np.random.Generator) -> 
                 push(heap, (bucket // row + 1) * row + tie + value)
         taken.append(np.array(found))
     by_value = np.argsort(_narrow(np.concatenate(taken), len(counts)), kind="stable")
-    groups: NDArray[np.int32] = (by_value // c).astype(np.int32)
-    return groups
+    return (by_value // c).astype(np.int32)
 
 
 def _narrow(codes: Integers, size: int) -> Integers:

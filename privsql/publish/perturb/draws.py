@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from privsql.channels import Channel, Domain
 from privsql.publish.keys.fingerprint import Witness
 from privsql.publish.keys.key import read_key
 from privsql.publish.keys.ledger import ROW, Ledger, Loss
-from privsql.publish.keys.randomness import Randomness, Seeded, SystemSource, subkey
+from privsql.publish.keys.randomness import Keyed, Randomness, Seeded, SystemSource, subkey
 from privsql.publish.perturb.retention import digest
 from privsql.publish.report import Notes
 from privsql.release.spec import Spec, read_spec
@@ -34,18 +33,13 @@ class Draws:
         key = int.from_bytes(subkey(self.secret, "generator", purpose, self.state), "little")
         return np.random.Generator(ChaCha(key=key, rounds=20))
 
-    def losses(self, columns: Iterable[tuple[str, str, Domain, Channel, float]]) -> dict[str, Loss]:
-        """What the ledger enters of columns: name, mechanism, domain, channel and epsilon.
-
-        Their states are those of the rows that were drawn for so far.
-        """
-        losses = {}
-        for name, mechanism, domain, channel, epsilon in columns:
-            rules = digest(channel, domain)
-            drawn = self.randomness
-            state = drawn.state(name, rules) if isinstance(drawn, Witness) else ""
-            losses[name] = Loss(mechanism, rules, epsilon, state)
-        return losses
+    def loss(
+        self, name: str, mechanism: str, domain: Domain, channel: Channel, epsilon: float
+    ) -> Loss:
+        """What the ledger enters of a column; its state is that of the rows drawn for so far."""
+        rules, drawn = digest(channel, domain), self.randomness
+        state = drawn.state(name, rules) if isinstance(drawn, Witness) else ""
+        return Loss(mechanism, rules, epsilon, state)
 
 
 def spec_beside(path: Path) -> Spec:
@@ -77,5 +71,5 @@ def open_draws(spec: Spec, seed: int | None, notes: Notes) -> Draws:
     if key.warning is not None:
         notes.warn(key.warning)
     # Where a row is a person, another state of the source means other draws anyway.
-    randomness = key.randomness() if spec.unit == ROW else Witness(key.key)
-    return Draws(randomness, key.ledger(), key.key)
+    draws = Keyed if spec.unit == ROW else Witness
+    return Draws(draws(key.key), key.ledger(), key.key)

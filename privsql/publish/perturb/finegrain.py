@@ -49,7 +49,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privsql.channels.channel import Array, checked_number, gamma_of_rho
+from privsql.channels.channel import Array, as_floats, checked_number, gamma_of_rho
 from privsql.errors import ChannelError
 
 # The "large value" of gamma_i that FINE V gives a value without a privacy concern.
@@ -237,11 +237,7 @@ def _shares(frequencies: ArrayLike) -> Array:
 
 def _numbers(values: ArrayLike, name: str) -> Array:
     """Return one finite number for each value, or refuse."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        # Not chained: numpy's message quotes the value.
-        raise ChannelError(f"{name} must be numbers") from None
+    array = as_floats(values, f"{name} must be numbers")
     if array.ndim != 1 or not array.size:
         raise ChannelError(f"{name} must be one number for each value")
     if not np.isfinite(array).all():

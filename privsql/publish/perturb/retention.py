@@ -13,7 +13,7 @@ publications are independent and their epsilons add, which is what the ledger co
 >>> from privsql.publish.keys.randomness import Seeded
 >>> from privsql.publish.groups.units import row_units
 >>> ages, rows = np.array([2, 2, 2, 3, 3, 3]), row_units(0, 6)
->>> perturb(ages, Uniform(0.5, 10), Seeded(1), rows, "age").tolist()
+>>> Sampler(Uniform(0.5, 10)).perturb(ages, Seeded(1), rows, "age").tolist()
 [2, 2, 4, 9, 5, 3]
 """
 
@@ -26,8 +26,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.channels import Channel, Decoy, Domain, FineGrain, Matrix, Replace, Uniform
+from privsql.channels import Channel, Domain, FineGrain, Matrix, Replace, Uniform
 from privsql.errors import DataError, InterfaceError, NotSupportedError, how_many, with_article
+from privsql.publish.keys.fingerprint import label
 from privsql.publish.keys.randomness import CHUNK, Codes, Randomness, Words, bounded, uniform
 
 # Cumulated chances are whole multiples of 2^-63: all of 64 bits would leave no room for 1.
@@ -37,30 +38,11 @@ SCALE_BITS = 63
 BELOW_ONE = 1 - 2.0**-53
 
 
-def perturb(
-    codes: Codes,
-    channel: Channel,
-    randomness: Randomness,
-    units: Words,
-    column: str,
-    *,
-    domain: Domain | None = None,
-) -> Codes:
-    """Publish one column: ``P(published j | original i) = T[i, j]``, each row on its own.
-
-    ``codes`` are positions in the domain, shape ``(n,)``; ``units`` has shape ``(n, 2)``.
-    For many batches make one :class:`Sampler`, which prepares the channel's tables once.
-    """
-    return Sampler(channel, domain).perturb(codes, randomness, units, column)
-
-
 class Sampler:
-    """A channel, ready to be drawn from."""
+    """A channel, ready to be drawn from: its tables are prepared once, for many batches."""
 
     def __init__(self, channel: Channel, domain: Domain | None = None) -> None:
-        independent = not isinstance(channel, Matrix) or channel.independent
-        known = isinstance(channel, (Uniform, Replace, FineGrain, Matrix))
-        if not known or not independent or isinstance(channel, Decoy):
+        if isinstance(channel, Matrix) and not channel.independent:
             raise NotSupportedError(
                 f"{with_article(channel.mechanism)} column is not perturbed row by row",
                 hint="its rows depend on each other: publish the whole table",
@@ -85,12 +67,12 @@ class Sampler:
         if isinstance(channel, Replace):
             self._table = cumulative(channel.replacing)
 
-    def __repr__(self) -> str:
-        """Show the channel."""
-        return f"Sampler({self.channel!r})"
-
     def perturb(self, codes: Codes, randomness: Randomness, units: Words, column: str) -> Codes:
-        """Draw the published codes of a batch; any split into batches gives the same ones."""
+        """Publish a batch: ``P(published j | original i) = T[i, j]``, each row on its own.
+
+        ``codes`` are positions in the domain, shape ``(n,)``; ``units`` has shape ``(n, 2)``.  Any
+        split into batches gives the same published codes.
+        """
         codes = np.asarray(codes, dtype=np.int64)
         if codes.ndim != 1 or units.shape != (len(codes), 2):
             raise InterfaceError("perturbing needs one unit of two words for each value")
@@ -99,16 +81,15 @@ class Sampler:
             outside = int(((codes < 0) | (codes >= self.channel.size)).sum())
             there = how_many(outside, "value lies", "values lie")
             raise DataError(f"{there} outside the domain of {column!r}")
-        # SQL does not tell Age from age, so a new spelling must not bring new draws.
-        label = f"{column.casefold()}\x1f{self.digest}"
+        drawn_as = label(column, self.digest)
         published: Codes = np.empty(len(codes), dtype=np.int64)
         for start in range(0, len(codes), CHUNK):
             rows = slice(start, start + CHUNK)
-            published[rows] = self._drawn(codes[rows], randomness, units[rows], label)
+            published[rows] = self._drawn(codes[rows], randomness, units[rows], drawn_as)
         return published
 
-    def _drawn(self, codes: Codes, randomness: Randomness, units: Words, label: str) -> Codes:
-        words = randomness.words(units, label, codes)
+    def _drawn(self, codes: Codes, randomness: Randomness, units: Words, drawn_as: str) -> Codes:
+        words = randomness.words(units, drawn_as, codes)
         if self._table.ndim == 2:
             return inverse_rows(self._table, codes, words[:, 0])
         if self._retentions is None:
@@ -118,7 +99,7 @@ class Sampler:
         if len(self._table):
             wanted = words[:, 1] >> np.uint64(64 - SCALE_BITS)
             return np.where(kept, codes, np.searchsorted(self._table, wanted, side="right"))
-        drawn = bounded(randomness, units, label, codes, self.channel.size, first=words)
+        drawn = bounded(randomness, units, drawn_as, codes, self.channel.size, first=words)
         np.copyto(drawn, codes, where=kept)
         return drawn
 

@@ -8,25 +8,28 @@ before, as codes only; the second pass then takes their published codes in the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from duckdb import ColumnExpression
 from numpy.typing import NDArray
 
-from privsql.channels import Channel, Replace
-from privsql.channels.domain import MATERIALISE_LIMIT
+from privsql.channels import Channel, Domain, Replace
+from privsql.channels.domain import MATERIALISE_LIMIT, Codes
 from privsql.errors import DataError, DomainError
 from privsql.publish.groups.units import row_units, unit_words
-from privsql.publish.keys.randomness import Randomness
+from privsql.publish.keys.ledger import ROW
+from privsql.publish.keys.randomness import Randomness, Words
 from privsql.publish.perturb import decoy, swap
 from privsql.publish.perturb.retention import Sampler
-from privsql.publish.prepare import WHOLE, Column, naming
-from privsql.publish.rounded import Rounding
+from privsql.publish.prepare import WHOLE, Column, Job
+from privsql.publish.rounded import Rounding, codes_of
 from privsql.publish.source import Source
-from privsql.publish.types import plain, restored
+from privsql.publish.types import as_written, plain, restored
+from privsql.release.spec import Spec
 
 # A random number that comes with each row: it says who stays when a group is cut down.
 ORDER = "privsql_order"
@@ -34,7 +37,6 @@ ORDER = "privsql_order"
 # Where a row stood in the source, for what the spec asks from raw data; never written.
 POSITION = "privsql_position"
 
-Codes = NDArray[np.int64]
 Progress = Callable[[int], None]
 
 
@@ -46,27 +48,16 @@ class Whole:
     kept: NDArray[np.bool_] | None
 
 
-def perturb_whole(
-    source: Source,
-    columns: Sequence[Column],
-    generator: Callable[[str], np.random.Generator],
-    rounding: Rounding,
-) -> Whole:
+def perturb_whole(job: Job, rounding: Rounding) -> Whole:
     """Perturb the columns that need to be seen whole, each by a generator of its own."""
     published: dict[str, Codes] = {}
     kept: NDArray[np.bool_] | None = None
-    for column in columns:
+    for column in job.columns:
         if column.spec.mechanism not in WHOLE:
             continue
-        raw = raw_codes(source, column, rounding)
-        rng = generator(_purpose(column))
-        if column.spec.mechanism == "identity":
-            drawn = swap.identity(raw, column.spec.retention or 0.0, rng)
-            published[column.name] = drawn.astype(np.int64, copy=False)
-        elif column.spec.mechanism == "swap":
-            drawn = swap.swap(raw, column.spec.retention or 0.0, rng)
-            published[column.name] = drawn.astype(np.int64, copy=False)
-        else:
+        raw = raw_codes(job.raw, column, rounding.codes)
+        rng = job.draws.generator(_purpose(column))
+        if column.spec.mechanism == "decoy":
             size = column.spec.group_size or 0
             decoy.check_eligible(np.bincount(raw, minlength=column.domain.size), size)
             groups, left = decoy.partition(raw, size, rng, method=_method(column))
@@ -74,93 +65,90 @@ def perturb_whole(
             chosen[~left] = decoy.publish(raw[~left], groups[~left], size, rng)
             published[column.name] = chosen
             kept = ~left if kept is None else kept & ~left
+        else:
+            mixed = swap.identity if column.spec.mechanism == "identity" else swap.swap
+            drawn = mixed(raw, column.spec.retention or 0.0, rng)
+            published[column.name] = drawn.astype(np.int64, copy=False)
     return Whole(published, kept)
 
 
-def published_channel(
-    column: Column, codes: Codes, generator: Callable[[str], np.random.Generator]
-) -> Channel:
-    """Channel of a column that was perturbed as a whole, from what was published of it."""
+def published_channel(job: Job, column: Column) -> Channel:
+    """Channel of a column; of one that was perturbed as a whole, from what was published of it."""
+    if column.channel is not None:
+        return column.channel
+    staged = job.con.table("staged").select(ColumnExpression(column.name)).to_arrow_table()
+    codes = column.domain.codes(staged.column(0))
     if column.spec.mechanism in ("identity", "swap"):
         estimated = swap.estimated_replacing(codes, column.domain.size)
         return Replace(column.spec.retention or 0.0, estimated)
     totals = np.bincount(codes, minlength=column.domain.size)
-    rng = generator(f"{column.name} channel")
-    size = column.spec.group_size or 0
-    return decoy.decoy_channel(totals, size, rng, method=_method(column))
+    rng = job.draws.generator(f"{column.name} channel")
+    return decoy.decoy_channel(totals, column.spec.group_size or 0, rng, method=_method(column))
 
 
 def published_batches(
-    source: Source,
-    public: Sequence[str],
-    columns: Sequence[Column],
-    table: str,
-    unit: str | None,
-    randomness: Randomness,
-    whole: Whole,
-    rounding: Rounding,
-    *,
-    order: bool,
-) -> Iterator[tuple[int, pa.Table]]:
+    job: Job, whole: Whole, rounding: Rounding
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Published rows in the order of the source, with how many raw rows were read for each."""
+    spec, columns, randomness = job.spec, job.columns, job.draws.randomness
+    public = [column.name for column in spec.public]
     names = [*public, *(column.name for column in columns)]
-    wanted = names if unit is None or unit in names else [*names, unit]
+    hidden = [ORDER, POSITION] if spec.protect is not None else []
+    # Row k of a changed source is somebody else, who must not share k's draws.
+    table = f"{spec.table} {job.draws.state}"
     samplers = {
         column.name: Sampler(column.channel, column.domain)
         for column in columns
         if column.channel is not None
     }
     start = 0
-    for batch in source.batches(wanted, exact=True):
-        units = (
-            row_units(start, batch.num_rows, table)
-            if unit is None
-            else unit_words(plain(batch.column(wanted.index(unit))), randomness.unit_key)
-        )
-        arrays: list[Any] = [batch.column(names.index(name)) for name in public]
+    for batch in job.raw.batches([*names, *with_unit(spec)], exact=True):
+        rows = range(start, start + batch.num_rows)
+        units = units_in(batch, spec, table, start, randomness)
+        arrays: list[Any] = batch.columns[: len(public)]
         for column in columns:
-            raw = batch.column(names.index(column.name))
+            raw = batch.column(len(arrays))
             if column.name in whole.codes:
-                codes = whole.codes[column.name][start : start + batch.num_rows]
+                codes = whole.codes[column.name][rows.start : rows.stop]
             else:
-                original = codes_of(column, plain(raw))
-                rounding.add(column.name, column.domain, plain(raw), original)
+                original = rounding.codes(column.name, column.domain, plain(raw))
                 codes = samplers[column.name].perturb(original, randomness, units, column.name)
             if start == 0:
                 _check_type(column, raw.type)
             # Integers of the domain fit, as was checked, and are not looked at one by one.
             arrays.append(restored(column.domain.decode(codes), raw.type, safe=False))
-        # As the source writes them: some types are known by the metadata of their field only.
-        fields = [batch.schema.field(i).with_name(name) for i, name in enumerate(public)]
-        fields += [
-            pa.field(c.name, a.type) for c, a in zip(columns, arrays[len(public) :], strict=True)
-        ]
-        if order:
+        if hidden:
             zeros = np.zeros(batch.num_rows, dtype=np.int64)
             arrays.append(pa.array(randomness.words(units, ORDER, zeros)[:, 0]))
-            arrays.append(pa.array(np.arange(start, start + batch.num_rows)))
-            fields += [pa.field(ORDER, pa.uint64()), pa.field(POSITION, pa.int64())]
-        made = pa.table(arrays, schema=pa.schema(fields))
+            arrays.append(pa.array(np.arange(rows.start, rows.stop)))
+        made = as_written(batch, len(public), [*names, *hidden], arrays)
         if whole.kept is not None:
-            made = made.filter(pa.array(whole.kept[start : start + batch.num_rows]))
-        start += batch.num_rows
+            made = made.filter(pa.array(whole.kept[rows.start : rows.stop]))
+        start = rows.stop
         yield batch.num_rows, made
 
 
-def codes_of(column: Column, values: pa.Array[Any]) -> Codes:
-    """Codes of raw values, with the column named where some are outside its domain."""
-    with naming(column.name):
-        return column.domain.codes(values)
+def with_unit(spec: Spec) -> list[str]:
+    """The column that is read after all others: the unit, where a row is not a person."""
+    return [] if spec.unit == ROW else [spec.unit]
 
 
-def raw_codes(source: Source, column: Column, rounding: Rounding | None = None) -> Codes:
+def units_in(
+    batch: pa.RecordBatch, spec: Spec, table: str, start: int, randomness: Randomness
+) -> Words:
+    """Units of a batch: those of its last column, or its rows, which begin at ``start``."""
+    if spec.unit == ROW:
+        return row_units(start, batch.num_rows, table)
+    return unit_words(batch.columns[-1], randomness.unit_key)
+
+
+def raw_codes(
+    source: Source, column: Column, read: Callable[[str, Domain, Any], Codes] = codes_of
+) -> Codes:
     """Original codes of a whole column, in the order of the source."""
-    batches = []
-    for batch in source.batches([column.name]):
-        batches.append(codes_of(column, batch.column(0)))
-        if rounding is not None:
-            rounding.add(column.name, column.domain, batch.column(0), batches[-1])
-    return np.concatenate(batches) if batches else np.empty(0, dtype=np.int64)
+    batches = source.batches([column.name])
+    codes = [read(column.name, column.domain, batch.column(0)) for batch in batches]
+    return np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
 
 
 def _check_type(column: Column, kind: pa.DataType) -> None:

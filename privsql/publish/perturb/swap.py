@@ -19,7 +19,6 @@ from privsql.channels.channel import Array, checked_retention, checked_size
 from privsql.errors import DomainError
 
 Integers = NDArray[np.integer[Any]]
-Mask = NDArray[np.bool_]
 
 
 def identity(codes: Integers, retention: float, rng: np.random.Generator) -> Integers:
@@ -66,8 +65,7 @@ def estimated_replacing(published_codes: Integers, size: int) -> Array:
         raise DomainError("a published value lies outside of the domain")
     if len(published_codes) == 0:
         raise DomainError("a column without rows has no distribution")
-    shares: Array = counts / len(published_codes)
-    return shares
+    return counts / len(published_codes)
 
 
 def _replaced(codes: Integers, retention: float, rng: np.random.Generator) -> NDArray[np.intp]:
