@@ -60,6 +60,11 @@ class AuditReport:
         return summary_text(self)
 
     @property
+    def duplicated(self) -> bool:
+        """Whether groups were cut down by duplicating rows, which hides their trials."""
+        return self.protection is not None and self.protection.scaling == "duplicate"
+
+    @property
     def holds(self) -> bool:
         """Whether every criterion is met: none fails, none is void, none is left open."""
         return all(finding.verdict in ("holds", "note") for finding in self.findings)
