@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 from privsql.audit.criteria.amplification import ROUNDING, breach, gamma_for
 from privsql.audit.criteria.findings import Finding, Thresholds, Verdict
 from privsql.errors import how_many
+from privsql.release.columns import EPSILON_LIMIT
 from privsql.release.manifest import Privacy
 
 if TYPE_CHECKING:
     from privsql.audit.report.report import AuditReport
-
-# Above this, published values reveal originals (section 1 of the design).
-EPSILON_LIMIT = 5.0
 
 RELEASE = "release"
 
