@@ -162,6 +162,8 @@ def _joint(report: AuditReport) -> Iterator[Finding]:
 
 def of_ratios(report: AuditReport) -> Iterator[Finding]:
     """What Laplace noise on answers would have revealed instead."""
+    if not report.ratios:
+        return
     parts = ", ".join(f"b = {each.scale:g}: {each.groups:,} groups" for each in report.ratios)
     text = (
         "for comparison, Laplace noise on answers instead of perturbation would reveal the ratio"

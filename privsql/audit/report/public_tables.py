@@ -42,16 +42,14 @@ from privsql.release.manifest import Manifest, SensitiveColumn
 RECONSTRUCTED = ("s_observed", "posterior", "record_utility")
 RECONSTRUCTED_VALUES = ("share", "error")
 
-GROUPS = pa.schema(
-    [
-        ("column_name", pa.string()),
-        ("group_number", pa.int64()),
-        ("rows", pa.int64()),
-        ("cap_least", pa.float64()),
-        ("cap_most", pa.float64()),
-        ("verdict", pa.string()),
-    ]
-)
+GROUPS: dict[str, pa.DataType] = {
+    "column_name": pa.string(),
+    "group_number": pa.int64(),
+    "rows": pa.int64(),
+    "cap_least": pa.float64(),
+    "cap_most": pa.float64(),
+    "verdict": pa.string(),
+}
 
 
 def public_tables(manifest: Manifest, sizes: Array) -> dict[str, pa.Table]:
@@ -79,13 +77,11 @@ def public_tables(manifest: Manifest, sizes: Array) -> dict[str, pa.Table]:
             for column in stated
         ),
         joint=joint_limits(stated, asked) if len(stated) == len(columns) else None,
-        ratios=(),
+        ratios=(),  # they compare with another method, and say nothing of this release
         findings=(),
         merged=manifest.groups.merge != "none",
     )
-    # The last finding compares with another method; it says nothing of this release.
-    said = tuple(each for each in findings(report) if each.criterion != "ratios")
-    report = replace(report, findings=said)
+    report = replace(report, findings=findings(report))
     return {
         "audit_findings": findings_table(report),
         "audit_columns": columns_table(report).drop_columns(list(RECONSTRUCTED)),
@@ -117,7 +113,7 @@ def _groups(
     """One row per column and non-empty group: its rows, its bounds, and its verdict."""
     present = np.flatnonzero(sizes > 0)
     rows = sizes[present]
-    parts = []
+    schema, parts = pa.schema(GROUPS), []
     for column in columns:
         least, most = cap_bounds(column.channel, asked.relative_error, asked.probability)
         fails = "open" if cut else "fails"
@@ -132,7 +128,7 @@ def _groups(
                     "cap_most": pa.repeat(most, len(rows)),
                     "verdict": pa.array(verdict.tolist(), pa.string()),
                 },
-                schema=GROUPS,
+                schema=schema,
             )
         )
-    return pa.concat_tables([GROUPS.empty_table(), *parts])
+    return pa.concat_tables([schema.empty_table(), *parts])
