@@ -6,11 +6,12 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from privsql.advise.curves import Curve
+from privsql.audit.report.report import finite
 from privsql.errors import OperationalError, ProgrammingError
 
 # What a picture can be written as.
@@ -89,16 +90,8 @@ class Advice:
             **self.numbers,
         }
         if self.tradeoff is not None:
-            found["curve"] = [
-                {
-                    "retention": row.retention,
-                    "epsilon": row.epsilon,
-                    "widths": list(row.widths),
-                    "advised": row.advised,
-                }
-                for row in self.tradeoff.rows
-            ]
-        plain: dict[str, Any] = _plain(found)
+            found["curve"] = [asdict(row) for row in self.tradeoff.rows]
+        plain: dict[str, Any] = finite(found)
         return plain
 
     def plot(self, path: str | Path) -> None:
@@ -178,13 +171,3 @@ def _short(query: str) -> str:
 
 def _shown(number: float) -> str:
     return f"{number:.4g}" if math.isfinite(number) else "-"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

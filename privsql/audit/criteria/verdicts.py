@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from privsql.audit.criteria.amplification import ROUNDING, gamma_for, retention_for
+from privsql.audit.criteria.amplification import (
+    ROUNDING,
+    gamma_for,
+    rounded_down,
+)
 from privsql.audit.criteria.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
 from privsql.audit.criteria.release_verdicts import (
     met_or_not,
@@ -18,6 +22,7 @@ from privsql.audit.criteria.release_verdicts import (
 )
 from privsql.audit.criteria.small_sums import AdviseError, smallest_group
 from privsql.audit.report.text import small
+from privsql.channels import Uniform
 from privsql.errors import with_article
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
         fine = column.gamma <= allowed * (1 + ROUNDING)
         change = None if fine else "lower the retention"
         if not fine and column.mechanism in ("uniform", "finegrain"):
-            most = retention_for(column.values, rho=(asked.rho1, asked.rho2))
+            most = Uniform.from_rho(asked.rho1, asked.rho2, column.values).retention
             change = f"retention {_down(most)} or less would do for {column.values:,} values"
             change += ", or a coarser domain" * (column.values > MANY)
         # A draw that can be repeated, or what raw data decided, is not in the channel.
@@ -282,5 +287,4 @@ def _chance(within: float) -> str:
 
 def _down(number: float) -> str:
     """Three digits that are not above a number."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
-    return f"{math.floor(number / unit + 1e-9) * unit:.3g}"
+    return f"{rounded_down(number, 3):.3g}"

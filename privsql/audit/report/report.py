@@ -97,7 +97,7 @@ class AuditReport:
             "ratios": [asdict(each) for each in self.ratios],
             "findings": [asdict(finding) for finding in self.findings],
         }
-        found: dict[str, Any] = _finite(document)
+        found: dict[str, Any] = finite(document)
         return found
 
     def to_json(self) -> str:
@@ -126,11 +126,12 @@ class AuditReport:
         write_page(self, Path(path), force=force)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Plain data for JSON, which has no infinity: what has no number is None."""
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
