@@ -25,15 +25,7 @@ from privsql.channels import Channel, Domain, Replace, Uniform
 from privsql.channels.channel import MATRIX_LIMIT, Array
 from privsql.errors import DataError, DomainError
 from privsql.release.manifest import Manifest, SensitiveColumn
-from privsql.release.names import (
-    GROUP,
-    MULTIPLICITY,
-    ROWS,
-    TUPLES,
-    WEIGHT,
-    published_table,
-    quoted,
-)
+from privsql.release.names import GROUP, MULTIPLICITY, ROWS, TUPLES, WEIGHT, published_table, quoted
 
 Integers = NDArray[np.int64]
 
@@ -75,8 +67,7 @@ class Cells:
 def group_sizes(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> Array:
     """Rows of each personal group of the original table, which are public; shape (G,)."""
     found = _table(
-        con,
-        f"SELECT {GROUP} AS {G}, sum({ROWS})::BIGINT AS {N} FROM release.{TUPLES} GROUP BY ALL",
+        con, f"SELECT {GROUP} AS {G}, sum({ROWS})::BIGINT AS {N} FROM release.{TUPLES} GROUP BY ALL"
     )
     return _added(found, manifest.groups.count)
 
@@ -84,8 +75,7 @@ def group_sizes(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> Array:
 def group_trials(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> Array:
     """Published rows of each group: its independent trials, unless rows were duplicated."""
     found = _table(
-        con,
-        f"SELECT {G}, sum({N})::DOUBLE AS {N} FROM ({_published(manifest)}) GROUP BY ALL",
+        con, f"SELECT {G}, sum({N})::DOUBLE AS {N} FROM ({_published(manifest)}) GROUP BY ALL"
     )
     return _added(found, manifest.groups.count)
 

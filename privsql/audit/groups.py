@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 from privsql.audit.counting import Cells
 from privsql.audit.criteria.amplification import Array
 from privsql.audit.criteria.findings import GroupAudit, GroupTail, Thresholds
-from privsql.audit.criteria.trials import (
-    Tails,
-    cap_bounds,
-    chernoff_of,
-    exact_of,
-    two_binomials,
-)
+from privsql.audit.criteria.trials import Tails, cap_bounds, chernoff_of, exact_of, two_binomials
 from privsql.channels import Channel
 from privsql.channels.caps import cap_of, chances
 from privsql.release.manifest import Protection

@@ -44,9 +44,7 @@ SCALES = (10.0, 20.0, 40.0, 200.0)
 
 
 def audit(
-    release: str | Path | Release,
-    raw: str | Path | Sequence[str] | None = None,
-    **asked_for: Any,
+    release: str | Path | Release, raw: str | Path | Sequence[str] | None = None, **asked_for: Any
 ) -> AuditReport:
     """Audit a release, with the raw table it was made from where that is at hand.
 

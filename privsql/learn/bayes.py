@@ -53,11 +53,7 @@ class NaiveBayes(Classifier):
     """
 
     def __init__(
-        self,
-        alpha: float = 1.0,
-        estimator: str = "inversion",
-        cuts: int = 8,
-        shrink: bool = True,
+        self, alpha: float = 1.0, estimator: str = "inversion", cuts: int = 8, shrink: bool = True
     ) -> None:
         self.alpha = alpha
         self.shrink = shrink

@@ -137,11 +137,7 @@ class DecisionTreeClassifier(Classifier):
         return node.stopped("no split exceeds noise")
 
     def _candidates(
-        self,
-        counts: Counts,
-        features: Sequence[Feature],
-        path: tuple[Condition, ...],
-        node: Floats,
+        self, counts: Counts, features: Sequence[Feature], path: tuple[Condition, ...], node: Floats
     ) -> tuple[dict[int, list[_Candidate]], int, tuple[str, ...]]:
         """The splits of each column that leave enough rows, and what is left out.
 

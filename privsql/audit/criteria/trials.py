@@ -44,11 +44,7 @@ class Tails:
 
 
 def group_cap(
-    frequency: ArrayLike,
-    retention: float,
-    size: int,
-    relative_error: float,
-    probability: float,
+    frequency: ArrayLike, retention: float, size: int, relative_error: float, probability: float
 ) -> Array:
     """Largest group that is (lambda, delta)-reconstruction-private, s_g  (RECON eq. 10).
 

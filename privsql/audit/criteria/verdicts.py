@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from privsql.audit.criteria.amplification import (
-    ROUNDING,
-    gamma_for,
-    rounded_down,
-)
+from privsql.audit.criteria.amplification import ROUNDING, gamma_for, rounded_down
 from privsql.audit.criteria.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
 from privsql.audit.criteria.release_verdicts import (
     met_or_not,

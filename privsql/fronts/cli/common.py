@@ -39,13 +39,7 @@ def output_option(about: str, *, required: bool = False) -> Callable[[Any], Any]
         return None if path == Path("-") and not required else path
 
     return click.option(
-        "-o",
-        "--output",
-        type=PATH,
-        metavar="FILE",
-        required=required,
-        callback=named,
-        help=about,
+        "-o", "--output", type=PATH, metavar="FILE", required=required, callback=named, help=about
     )
 
 

@@ -26,11 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "append": "publish:append",
         "convert": "publish:convert",
     },
-    "Ask": {
-        "query": "query:query",
-        "explain": "query:explain",
-        "shell": "shell:shell",
-    },
+    "Ask": {"query": "query:query", "explain": "query:explain", "shell": "shell:shell"},
     "Serve": {"serve": "serve:serve", "user": "user:user"},
     "Your shell": {"completion": "completion:completion"},
 }
