@@ -31,9 +31,8 @@ from privsql.audit.criteria.columns import audit_column, joint_limits, replacing
 from privsql.audit.criteria.findings import JointAudit, RatioAudit, Thresholds, thresholds
 from privsql.audit.criteria.verdicts import findings
 from privsql.audit.groups import audit_groups, duplicated_trials, effective_rows
-from privsql.audit.raw import side_by_side
+from privsql.audit.raw import side_by_side, spare
 from privsql.audit.report.report import AuditReport
-from privsql.channels import Decoy
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError
 from privsql.release.manifest import Manifest, SensitiveColumn
@@ -115,11 +114,8 @@ def _trials(
 
 def _same(rows: Array, sizes: Array, manifest: Manifest) -> None:
     """Refuse a raw source whose groups have other sizes than those of the release."""
-    spare = sum(
-        c.channel.group_size - 1 for c in manifest.sensitive if isinstance(c.channel, Decoy)
-    )
     more = rows - sizes
-    if (more < 0).any() or more.sum() > spare:
+    if (more < 0).any() or more.sum() > spare(manifest):
         raise DataError(
             "the raw source does not match the release:"
             f" {int((more != 0).sum()):,} personal groups have different row counts",
