@@ -10,7 +10,7 @@ from pathlib import Path
 
 from privsql.advise import formulas
 from privsql.advise.formulas import AdviseError, Part
-from privsql.advise.text import Advice, entry
+from privsql.advise.text import Advice, entry, retention_lines
 from privsql.audit.criteria.amplification import breach
 from privsql.audit.criteria.small_sums import (
     large_sum_utility,
@@ -254,8 +254,7 @@ def _retentions(parts: Sequence[Part], columns: Columns, wanted: str, split: str
                 part.name,
                 [
                     *['mechanism = "uniform"'] * (not columns.named),
-                    f"retention = {part.retention:g}  # epsilon {part.epsilon:.4g}",
-                    *["accept_epsilon = true"] * (part.epsilon > EPSILON_LIMIT),
+                    *retention_lines(f"{part.retention:g}", part.epsilon),
                 ],
             )
             for part in parts

@@ -13,6 +13,7 @@ from typing import Any
 from privsql.advise.curves import Curve
 from privsql.audit.report.report import finite
 from privsql.errors import OperationalError, ProgrammingError
+from privsql.release.columns import EPSILON_LIMIT
 
 # What a picture can be written as.
 PICTURES = (".png", ".svg", ".pdf")
@@ -162,6 +163,13 @@ def entry(name: str, lines: Sequence[str]) -> str:
     """
     key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
     return "\n".join([f"[columns.{key}]", *lines])
+
+
+def retention_lines(retention: str, epsilon: float) -> list[str]:
+    """Lines of a column for a retention, with its epsilon, and consent to a large one."""
+    note = f"  # epsilon {epsilon:.4g}" if math.isfinite(epsilon) else ""
+    consent = ["accept_epsilon = true"] if epsilon > EPSILON_LIMIT else []
+    return [f"retention = {retention}{note}", *consent]
 
 
 def _short(query: str) -> str:

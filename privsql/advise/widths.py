@@ -18,7 +18,7 @@ from privsql.advise.formulas import (
 )
 from privsql.advise.guarantees import BOUNDED, epsilon_in_spec, rarest_of
 from privsql.advise.pilots import CHOOSABLE, Pilots, Question
-from privsql.advise.text import Advice, Row, Tradeoff, entry
+from privsql.advise.text import Advice, Row, Tradeoff, entry, retention_lines
 from privsql.channels.channel import checked_number
 from privsql.errors import ProgrammingError
 from privsql.publish.checks import check_columns
@@ -144,13 +144,11 @@ def _advice(
         toml="\n\n".join(
             entry(
                 column.name,
-                [
-                    # Four digits: with fewer, one just below the limit would be above it.
-                    f"retention = {found.retention:.4g}"
-                    + _comment(column, found.retention, rarest[column.name]),
-                    *["accept_epsilon = true"]
-                    * (_epsilon(column, found.retention, rarest[column.name]) > EPSILON_LIMIT),
-                ],
+                # Four digits: with fewer, one just below the limit would be above it.
+                retention_lines(
+                    f"{found.retention:.4g}",
+                    _epsilon(column, found.retention, rarest[column.name]),
+                ),
             )
             for column in chosen
         ),
@@ -250,11 +248,6 @@ def _epsilon(column: ColumnSpec, retention: float | None, rarest: float) -> floa
         if column.wanted_epsilon is not None:
             return column.wanted_epsilon
     return epsilon_in_spec(column)
-
-
-def _comment(column: ColumnSpec, retention: float, rarest: float) -> str:
-    epsilon = _epsilon(column, retention, rarest)
-    return f"  # epsilon {epsilon:.4g}" if math.isfinite(epsilon) else ""
 
 
 def _sample(spec: Spec, sample: int | None) -> int:

@@ -120,14 +120,11 @@ def kept_chances(channel: Channel) -> Array | None:
     """``T[i, i]`` of every value; None where there are too many of them."""
     if channel.size > MATERIALISE_LIMIT:
         return None
-    if isinstance(channel, (Uniform, Replace)):
-        own = replacing(channel)
-        assert own is not None  # noqa: S101 - both have one
-        kept: Array = channel.retention + (1 - channel.retention) * own
-        return kept
+    own, kept = replacing(channel), retention(channel)
+    if own is not None and kept is not None:
+        return np.asarray(kept[0] + (1 - kept[0]) * own)
     if isinstance(channel, FineGrain):
-        fine: Array = channel.retentions + (1 - channel.retentions) / channel.size
-        return fine
+        return np.asarray(channel.retentions + (1 - channel.retentions) / channel.size)
     return channel.matrix.diagonal().copy() if channel.size <= MATRIX_LIMIT else None
 
 
@@ -158,8 +155,10 @@ def _observed(channel: Channel, shares: Array | None, rho1: float) -> float | No
 
     A set's ratio is a mean of its values' ratios, so the largest is that of a single value.
     """
-    own = None if shares is None else replacing(channel)  # there may be too many values
-    if shares is None or own is None:
+    if shares is None:  # there may be too many values
+        return None
+    own = replacing(channel)
+    if own is None:
         return None
     rare = (shares > 0) & (shares <= rho1)
     if not rare.any():

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from privsql.audit.criteria.amplification import ROUNDING, gamma_for, rounded_down
+from privsql.audit.criteria.columns import OWN
 from privsql.audit.criteria.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
 from privsql.audit.criteria.release_verdicts import (
     met_or_not,
@@ -23,9 +24,6 @@ from privsql.errors import with_article
 
 if TYPE_CHECKING:
     from privsql.audit.report.report import AuditReport
-
-# Mechanisms whose replacements are the column itself.
-OWN = ("identity", "swap")
 
 # Above so many values a coarser domain is the better advice.
 MANY = 200
