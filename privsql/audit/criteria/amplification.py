@@ -59,7 +59,9 @@ def breach(prior: float, gamma: float) -> Posterior:
     >>> round(found.low, 4), round(found.high, 4)
     (0.0357, 0.25)
     """
-    chance, factor = _probability(prior, "the prior"), _gamma(gamma)
+    chance, factor = _probability(prior, "the prior"), float(gamma)
+    if not factor >= 1:
+        raise ChannelError("gamma must be at least 1")
     if chance in (0.0, 1.0):  # certainty cannot be moved
         return Posterior(chance, chance)
     if math.isinf(factor):
@@ -225,12 +227,6 @@ def _probability(value: float, name: str) -> float:
     if not 0 <= number <= 1:
         raise ChannelError(f"{name} must lie between 0 and 1")
     return number
-
-
-def _gamma(value: float) -> float:
-    if not value >= 1:
-        raise ChannelError("gamma must be at least 1")
-    return float(value)
 
 
 def _retention(value: float) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from privsql.audit.criteria.findings import Finding, GroupAudit
+from privsql.audit.criteria.findings import GroupAudit
 from privsql.audit.criteria.trials import Tails
 from privsql.errors import wrapped
 
@@ -20,9 +22,7 @@ SHOWN = 5
 
 def summary_text(report: AuditReport, width: int = WIDTH) -> str:
     """What was checked, how many criteria hold, and which do not."""
-    counts = {
-        verdict: sum(each.verdict == verdict for each in report.findings) for verdict in MARKS
-    }
+    counts = Counter(each.verdict for each in report.findings)
     source = (
         "frequencies are those of the raw table (for its publisher only)"
         if report.known
@@ -49,25 +49,19 @@ def summary_text(report: AuditReport, width: int = WIDTH) -> str:
 def report_text(report: AuditReport, width: int = WIDTH) -> str:
     """The summary, then every finding by subject, then the groups most at risk."""
     lines = [summary_text(report, width)]
-    subject = None
-    for finding in sorted(report.findings, key=lambda each: _place(each, report)):
-        if finding.subject != subject:
-            subject = finding.subject
-            lines += ["", _title(subject, report)]
-        lines += _wrapped(
-            f"{finding.criterion}: {finding.text}", f"{MARKS[finding.verdict]} ", width
-        )
-        if finding.advice:
-            lines += _wrapped(f"change: {finding.advice}", "       ", width)
+    subjects = {column.name: i for i, column in enumerate(report.columns)}
+    ordered = sorted(report.findings, key=lambda each: subjects.get(each.subject, -1))
+    for subject, findings in groupby(ordered, key=lambda each: each.subject):
+        lines += ["", _title(subject, report)]
+        for finding in findings:
+            text = f"{finding.criterion}: {finding.text}"
+            lines += _wrapped(text, f"{MARKS[finding.verdict]} ", width)
+            if finding.advice:
+                lines += _wrapped(f"change: {finding.advice}", "       ", width)
     for group in report.groups:
         if group.tails:
             lines += ["", *_tails(group)]
     return "\n".join(lines)
-
-
-def _place(finding: Finding, report: AuditReport) -> int:
-    names = [column.name for column in report.columns]
-    return names.index(finding.subject) + 1 if finding.subject in names else 0
 
 
 def _title(subject: str, report: AuditReport) -> str:
