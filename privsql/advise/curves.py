@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privsql.advise.formulas import AdviseError
+from privsql.channels.channel import Array
 
 # Retentions of a curve, as far as they are allowed.
 GRID = (0.9, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05)
@@ -71,22 +72,15 @@ class Curve:
             return math.inf
         at = math.log(retention)
         x = np.array([math.log(point.retention) - at for point in known])
-        y = np.array(
-            [
-                math.log(max(point.widths[query], 1e-300)) - _shape(point.retention)
-                for point in known
-            ]
-        )
+        y = np.array([math.log(max(p.widths[query], 1e-300)) - _shape(p.retention) for p in known])
         # At least two pilots take part, however far apart they are.
         apart = max(NEAR, float(np.sort(np.abs(x))[min(1, len(x) - 1)]))
         weights = np.exp(-0.5 * (x / (apart / 2)) ** 2) * [point.draws for point in known]
         return math.exp(_intercept(x, y, weights) + _shape(retention))
 
-    def excess(self, wanted: Sequence[float], retention: float) -> float:
-        """``max_q ln(W_q(p) / wanted_q)``: above 0 where some query is too wide."""
-        each = [self.width(i, retention) / limit for i, limit in enumerate(wanted)]
-        worst = max(each)
-        return math.log(worst) if 0 < worst < math.inf else worst
+    def widths(self, retention: float) -> tuple[float, ...]:
+        """Predicted half-widths of all queries."""
+        return tuple(self.width(i, retention) for i in range(len(self.points[0].widths)))
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,6 @@ def search(
     top: float,
     draws: int = 2,
     grid: Sequence[float] = GRID,
-    lower: Sequence[float] = LOWER,
 ) -> Found:
     """Smallest retention at which every query's half-width is at most what is wanted.
 
@@ -127,25 +120,24 @@ def search(
         return _excess(widths, wanted)
 
     high, low = top, 0.0
-    at_top = measure(top, draws)
-    if at_top > CLOSE:
+    if measure(top, draws) > CLOSE:
         raise unreachable(curve.points[0], wanted)
     for retention in (each for each in grid if each < top * 0.97):
         if measure(retention, draws) > 0:
             low = max(low, retention)
         elif low == 0.0:
             high = retention
-    for retention in lower:
+    for retention in LOWER:
         if low == 0.0 and retention < high:
             if measure(retention, draws) > 0:
                 low = retention
             else:
                 high = retention
     if low == 0.0:
-        return Found(high, tuple(curve.width(i, high) for i in range(len(wanted))), curve, True)
+        return Found(high, curve.widths(high), curve, True)
     for _ in range(ROUNDS):
         # Where the lower end has no interval, the curve cannot say from where on there is one.
-        blind = not all(math.isfinite(curve.width(i, low)) for i in range(len(wanted)))
+        blind = not all(map(math.isfinite, curve.widths(low)))
         candidate = math.sqrt(low * high) if blind else _solved(curve, wanted, low, high)
         if candidate in (low, high):
             candidate = math.sqrt(low * high)
@@ -158,7 +150,7 @@ def search(
             break
     # Noise may have put the pilots around the answer in the wrong order: look a little wider.
     found = _rounded_up(_solved(curve, wanted, low / 1.1, min(top, high * 1.1)), top)
-    return Found(found, tuple(curve.width(i, found) for i in range(len(wanted))), curve, False)
+    return Found(found, curve.widths(found), curve, False)
 
 
 def unreachable(point: Point, wanted: Sequence[float]) -> AdviseError:
@@ -185,7 +177,7 @@ def _solved(curve: Curve, wanted: Sequence[float], low: float, high: float) -> f
     """Where the curve meets the given widths, by bisection of ln p between two retentions."""
     for _ in range(60):
         middle = math.sqrt(low * high)
-        if curve.excess(wanted, middle) > 0:
+        if _excess(curve.widths(middle), wanted) > 0:
             low = middle
         else:
             high = middle
@@ -193,6 +185,7 @@ def _solved(curve: Curve, wanted: Sequence[float], low: float, high: float) -> f
 
 
 def _excess(widths: Sequence[float], wanted: Sequence[float]) -> float:
+    """``max_q ln(W_q / wanted_q)``: above 0 where some query is too wide."""
     worst = max(width / limit for width, limit in zip(widths, wanted, strict=True))
     return math.log(worst) if 0 < worst < math.inf else (-math.inf if worst == 0 else worst)
 
@@ -202,11 +195,7 @@ def _shape(retention: float) -> float:
     return 0.5 * math.log((1 - min(retention, 1 - 1e-9)) / retention)
 
 
-def _intercept(
-    x: np.ndarray[tuple[int], np.dtype[np.float64]],
-    y: np.ndarray[tuple[int], np.dtype[np.float64]],
-    weights: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> float:
+def _intercept(x: Array, y: Array, weights: Array) -> float:
     """Value at x = 0 of the weighted straight line; the mean where all x are one."""
     w = weights / weights.sum()
     mean_x, mean_y = float(w @ x), float(w @ y)

@@ -16,11 +16,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from privsql.audit.criteria.amplification import rounded_down
 from privsql.audit.criteria.small_sums import AdviseError, checked_whole, smallest_group
 from privsql.channels.channel import checked_number, gamma_of_rho
-
-# Digits of an advised retention.
-DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -54,18 +52,6 @@ def retention_of(epsilon: float, rarest: float) -> float:
         return 0.0
     excess = math.expm1(min(epsilon, 700.0)) * rarest
     return excess / (1 + excess)
-
-
-def rounded_down(number: float, digits: int = DIGITS) -> float:
-    """So many significant digits, never above the number.
-
-    >>> rounded_down(0.36425), rounded_down(0.3), rounded_down(0.0123456)
-    (0.3642, 0.3, 0.01234)
-    """
-    if number <= 0:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(number)) - digits + 1)
-    return float(f"{math.floor(number / unit + 1e-9) * unit:.{digits}g}")
 
 
 def split_epsilon(
@@ -180,4 +166,4 @@ def _root(function: Callable[[float], float]) -> float:
     return low
 
 
-__all__ = ["AdviseError", "checked_whole", "smallest_group"]
+__all__ = ["AdviseError", "checked_whole", "rounded_down", "smallest_group"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from privsql.advise import formulas
 from privsql.advise.formulas import AdviseError, Part
-from privsql.advise.text import Advice, entry
+from privsql.advise.text import Advice, entry, retention_lines
 from privsql.audit.criteria.amplification import breach
 from privsql.audit.criteria.small_sums import (
     large_sum_utility,
@@ -79,8 +79,8 @@ def columns_of(spec: Spec | None, names: Sequence[str], values: Sequence[int]) -
         )
     chosen = {column.name for column in wanted}
     return Columns(
-        tuple({c.name: (c.name, _rarest(c)) for c in wanted}.values()),
-        tuple((c.name, _epsilon(c)) for c in spec.sensitive if c.name not in chosen),
+        tuple({c.name: (c.name, rarest_of(c)) for c in wanted}.values()),
+        tuple((c.name, epsilon_in_spec(c)) for c in spec.sensitive if c.name not in chosen),
     )
 
 
@@ -140,29 +140,22 @@ def advise_groups(
         wanted += f", for groups of up to {people:g} people without cutting any"
         return _retentions(parts, columns, wanted, "retention")
     spec = _protected(spec, error, chance)
-    channels, kept_rows = _channels(columns, spec, retention), None
+    channels = _channels(columns, spec, retention)
+    stayed: list[str] = []
+    counted: dict[str, int] = {}
     if spec is not None and (source is not None or spec.source or spec.sources_joined):
-        channels, kept_rows = _kept(spec, source, seed)
+        channels, stayed, counted = _kept(spec, source, seed)
     cap = SURE if spec is None or spec.protect is None else spec.protect.cap
     shown = LEVELS[-1:] if cap == SURE else LEVELS
     levels = [_level(f, channels, error, chance) for f in LEVELS]
-    lines = [level.text(error) for level in levels if level.frequency in shown]
-    lines.append("the exact chance is larger than the Chernoff bound suggests")
-    lines.append("rows that stay carry a weight, so that totals stay right; errors grow with it")
-    numbers: dict[str, object] = {
-        "lambda": error,
-        "delta": chance,
-        "caps": [
-            {"frequency": each.frequency, "rows": each.cap, "within": each.within}
-            for each in levels
-        ],
-    }
-    if kept_rows is not None:
-        lines.append(
-            f"of this source {kept_rows.kept:,} of {kept_rows.rows:,} rows would stay"
-            f" ({kept_rows.kept / kept_rows.rows:.1%}); {kept_rows.cut}"
-        )
-        numbers |= {"rows": kept_rows.rows, "kept": kept_rows.kept}
+    lines = [
+        *(level.text(error) for level in levels if level.frequency in shown),
+        "the exact chance is larger than the Chernoff bound suggests",
+        "rows that stay carry a weight, so that totals stay right; errors grow with it",
+        *stayed,
+    ]
+    caps = [{"frequency": f.frequency, "rows": f.cap, "within": f.within} for f in levels]
+    numbers = {"lambda": error, "delta": chance, "caps": caps, **counted}
     toml = f'[protect.reconstruction]\nlambda = {error!r}\ndelta = {chance!r}\ncap = "{cap}"'
     warnings = []
     if cap == SURE:
@@ -261,8 +254,7 @@ def _retentions(parts: Sequence[Part], columns: Columns, wanted: str, split: str
                 part.name,
                 [
                     *['mechanism = "uniform"'] * (not columns.named),
-                    f"retention = {part.retention:g}  # epsilon {part.epsilon:.4g}",
-                    *["accept_epsilon = true"] * (part.epsilon > EPSILON_LIMIT),
+                    *retention_lines(f"{part.retention:g}", part.epsilon),
                 ],
             )
             for part in parts
@@ -293,13 +285,15 @@ def _check_bounded(column: ColumnSpec) -> None:
         )
 
 
-def _rarest(column: ColumnSpec) -> float:
+def rarest_of(column: ColumnSpec) -> float:
+    """The chance of the rarest replacement, q = 1/m for a uniform column."""
     if column.replacing:
         return min(column.replacing)
     return 1 / (column.domain.size if column.domain else 1)
 
 
-def _epsilon(column: ColumnSpec) -> float:
+def epsilon_in_spec(column: ColumnSpec) -> float:
+    """Epsilon of a column as the spec has it."""
     channel = column.channel()
     return math.inf if channel is None else channel.epsilon
 
@@ -336,13 +330,6 @@ def _level(frequency: float, channels: Sequence[Channel], error: float, chance: 
     rows = max(1, math.floor(cap))
     tails = exact_of(rows, round(rows * frequency), kept, false, error)
     return _Level(frequency, cap, tails.within)
-
-
-@dataclass(frozen=True)
-class _Kept:
-    rows: int
-    kept: int
-    cut: str
 
 
 def _protected(spec: Spec | None, error: float, chance: float) -> Spec | None:
@@ -382,8 +369,8 @@ def _channels(columns: Columns, spec: Spec | None, retention: float | None) -> l
 
 def _kept(
     spec: Spec, source: Sequence[str] | None, seed: int | None
-) -> tuple[list[Channel], _Kept]:
-    """Publish once into a folder of ours, count what stayed, delete it."""
+) -> tuple[list[Channel], list[str], dict[str, int]]:
+    """Publish once into a folder of ours, count what stayed, delete it: in words and numbers."""
     from privsql.publish.job import publish
 
     with tempfile.TemporaryDirectory(prefix="privsql-advise-") as folder:
@@ -395,4 +382,9 @@ def _kept(
             sql = f"SELECT {count} FROM {published_table(manifest.table)}"  # noqa: S608
             kept = int(con.execute(sql).fetchall()[0][0])
     cut = next((fact for fact in report.facts if fact.endswith("cut down")), "")
-    return [column.channel for column in manifest.sensitive], _Kept(report.rows, kept, cut)
+    stayed = (
+        f"of this source {kept:,} of {report.rows:,} rows would stay ({kept / report.rows:.1%});"
+        f" {cut}"
+    )
+    channels = [column.channel for column in manifest.sensitive]
+    return channels, [stayed], {"rows": report.rows, "kept": kept}

@@ -19,17 +19,20 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from privsql.advise.formulas import AdviseError
 from privsql.answer.outcome import Outcome
 from privsql.errors import Error, InternalError, ProgrammingError
 from privsql.publish.source import Source
 from privsql.release.spec import Spec
+
+if TYPE_CHECKING:
+    from privsql.session.session import Session
 
 # Powers of the number of rows that a width may go with, and how far a measured one may be off.
 POWERS = (0.5, -0.5)
@@ -40,8 +43,8 @@ PART = 4
 CHECKS = 3
 
 
-# Mechanisms that keep everything at retention 1.
-RETAINED = ("uniform", "replace", "identity", "swap")
+# Mechanisms with a retention to choose; at 1 they keep everything.
+CHOOSABLE = ("uniform", "replace", "identity", "swap")
 
 # What raw rows say: a row's exact columns and the number of an estimate -> its value.
 Truth = dict[tuple[tuple[str, ...], int], Any]
@@ -55,15 +58,6 @@ class Question:
     width: float
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a pilot's answer to one query came to."""
-
-    width: float  # of the widest cell; infinite where a cell has no reliable interval
-    cells: int  # that were answered
-    refused: int  # that were not
-
-
 class Pilots:
     """Pilots of one spec and source; leaving the context deletes all that was written."""
 
@@ -74,10 +68,10 @@ class Pilots:
         questions: Sequence[Question],
         columns: Sequence[str],
         *,
-        relative: bool = False,
-        sample: int = 0,
-        seed: int | None = None,
-        say: Callable[[str], None] | None = None,
+        relative: bool,
+        sample: int,
+        seed: int | None,
+        say: Callable[[str], None] | None,
     ) -> None:
         self.rows = raw.rows()
         self.questions = tuple(questions)
@@ -147,70 +141,55 @@ class Pilots:
         return tuple(powers)
 
     def _once(self, retention: float, name: str | None) -> list[float]:
+        truth = self._true(name) if self._relative else [{}] * len(self.questions)
+        seed = None if self._seed is None else self._seed + self._made
+        self._made += 1
+        with self._published(self._at(retention), name, seed) as session:
+            return [self._width(i, session, retention, each) for i, each in enumerate(truth)]
+
+    @contextmanager
+    def _published(self, spec: Spec, name: str | None, seed: int | None) -> Iterator[Session]:
+        """A session on a release of the source, or of a sample; deleted when it ends."""
         from privsql.publish.job import publish
         from privsql.session.session import Session
 
-        out = Path(self._folder.name) / f"pilot-{self._made}.duckdb"
-        seed = None if self._seed is None else self._seed + self._made
-        self._made += 1
+        out = Path(self._folder.name) / "pilot.duckdb"
         source = None if name is None else f"{self._folder.name}/{name}.duckdb::rows"
-        publish(source, out, spec=self._at(retention), seed=seed)
-        truth = self._true(name, source) if self._relative else [{}] * len(self.questions)
+        publish(source, out, spec=spec, seed=seed)
         try:
             with closing(Session(out)) as session:
-                return [
-                    self._width(i, each, session.run, retention, truth[i])
-                    for i, each in enumerate(self.questions)
-                ]
+                yield session
         finally:
             out.unlink(missing_ok=True)
 
-    def _true(self, name: str | None, source: str | None) -> list[Truth]:
+    def _true(self, name: str | None) -> list[Truth]:
         """What raw rows say to each query: a pilot that keeps everything and refuses nothing.
 
         A share of an estimate that is itself off would be off as well.
         """
-        from privsql.publish.job import publish
-        from privsql.session.session import Session
-
         if name in self._truths:
             return self._truths[name]
-        columns = [
-            replace(each, retention=1.0) if each.mechanism in RETAINED else each
+        columns = tuple(
+            replace(each, accept_epsilon=True, retention=1.0)
+            if each.mechanism in CHOOSABLE
+            else replace(each, accept_epsilon=True)
             for each in self._at(1.0).columns
-        ]
-        policy = replace(self._spec.policy, personal_groups="allow", min_rows=0)
-        spec = replace(
-            self._spec,
-            columns=tuple(replace(each, accept_epsilon=True) for each in columns),
-            policy=policy,
-            protect=None,
         )
-        out = Path(self._folder.name) / "truth.duckdb"
-        publish(source, out, spec=spec, seed=self._seed)
+        policy = replace(self._spec.policy, personal_groups="allow", min_rows=0)
+        spec = replace(self._spec, columns=columns, policy=policy, protect=None)
         found: list[Truth] = []
-        try:
-            with closing(Session(out)) as session:
-                for question in self.questions:
-                    try:
-                        found.append(read_truth(session.run(question.sql)))
-                    except Error:  # what is wrong with it, the pilot itself says
-                        found.append({})
-        finally:
-            out.unlink(missing_ok=True)
+        with self._published(spec, name, self._seed) as session:
+            for question in self.questions:
+                try:
+                    found.append(read_truth(session.run(question.sql)))
+                except Error:  # what is wrong with it, the pilot itself says
+                    found.append({})
         self._truths[name] = found
         return found
 
-    def _width(
-        self,
-        i: int,
-        question: Question,
-        run: Callable[[str], Outcome],
-        retention: float,
-        truth: Truth,
-    ) -> float:
+    def _width(self, i: int, session: Session, retention: float, truth: Truth) -> float:
         try:
-            outcome = run(question.sql)
+            outcome = session.run(self.questions[i].sql)
         except Error as problem:
             if self._made > 1:  # groups merge differently at every retention
                 self._say(f"query {i + 1} is refused at retention {retention:.3g}")
@@ -218,9 +197,8 @@ class Pilots:
             raise type(problem)(
                 f"query {i + 1}: {problem.reason}", hint=problem.hint, place=problem.place
             ) from None
-        found = read_width(outcome, i, relative=self._relative, truth=truth)
-        self.refused[i] = max(self.refused[i], found.refused)
-        return found.width
+        self.refused[i] = max(self.refused[i], outcome.personal.refused)
+        return read_width(outcome, i, relative=self._relative, truth=truth)
 
     def _at(self, retention: float) -> Spec:
         """The spec at a retention; a pilot is seen by nobody, so its epsilon needs no leave."""
@@ -277,9 +255,7 @@ def _keys(outcome: Outcome) -> list[tuple[str, ...]]:
     return list(zip(*columns, strict=True)) if columns else [()] * outcome.table.num_rows
 
 
-def read_width(
-    outcome: Outcome, number: int = 0, *, relative: bool = False, truth: Truth | None = None
-) -> Asked:
+def read_width(outcome: Outcome, number: int, *, relative: bool, truth: Truth) -> float:
     """The largest ± of an answer: half of the interval, over all estimates of all rows.
 
     Cells that are NULL, refused ones among them, have no interval and do not count; a cell
@@ -295,30 +271,30 @@ def read_width(
             f"query {number + 1} has no estimates: its answer is exact at every retention",
             hint="ask about a sensitive column",
         )
-    widest, cells = 0.0, 0
+    widest, answered = 0.0, False
     keys = _keys(outcome)
     for i, bars in outcome.bars.items():
         values = outcome.table.column(i).to_pylist()
         for key, value, bar in zip(keys, values, bars.to_pylist(), strict=True):
             if value is None:
                 continue
-            cells += 1
+            answered = True
             low, high = bar["low"], bar["high"]
             if low is None or high is None or not bar["reliable"]:
                 widest = math.inf
                 continue
             half = (high - low) / 2
             if relative:
-                whole = (truth or {}).get((key, i), value)
+                whole = truth.get((key, i), value)
                 known = isinstance(whole, (int, float)) and whole != 0
                 half = half / abs(whole) if known else math.inf if half else 0.0
             widest = max(widest, half)
-    if not cells:
+    if not answered:
         raise AdviseError(
             f"query {number + 1}: none of its estimates is answered",
             hint="ask about larger groups; the policy of the spec refuses these",
         )
-    return Asked(widest, cells, outcome.personal.refused)
+    return widest
 
 
 def _silent(text: str) -> None:

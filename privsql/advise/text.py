@@ -6,12 +6,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from privsql.advise.curves import Curve
+from privsql.audit.report.report import finite
 from privsql.errors import OperationalError, ProgrammingError
+from privsql.release.columns import EPSILON_LIMIT
 
 # What a picture can be written as.
 PICTURES = (".png", ".svg", ".pdf")
@@ -89,16 +91,8 @@ class Advice:
             **self.numbers,
         }
         if self.tradeoff is not None:
-            found["curve"] = [
-                {
-                    "retention": row.retention,
-                    "epsilon": row.epsilon,
-                    "widths": list(row.widths),
-                    "advised": row.advised,
-                }
-                for row in self.tradeoff.rows
-            ]
-        plain: dict[str, Any] = _plain(found)
+            found["curve"] = [asdict(row) for row in self.tradeoff.rows]
+        plain: dict[str, Any] = finite(found)
         return plain
 
     def plot(self, path: str | Path) -> None:
@@ -171,6 +165,13 @@ def entry(name: str, lines: Sequence[str]) -> str:
     return "\n".join([f"[columns.{key}]", *lines])
 
 
+def retention_lines(retention: str, epsilon: float) -> list[str]:
+    """Lines of a column for a retention, with its epsilon, and consent to a large one."""
+    note = f"  # epsilon {epsilon:.4g}" if math.isfinite(epsilon) else ""
+    consent = ["accept_epsilon = true"] if epsilon > EPSILON_LIMIT else []
+    return [f"retention = {retention}{note}", *consent]
+
+
 def _short(query: str) -> str:
     line = " ".join(query.split())
     return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
@@ -178,13 +179,3 @@ def _short(query: str) -> str:
 
 def _shown(number: float) -> str:
     return f"{number:.4g}" if math.isfinite(number) else "-"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -16,18 +16,15 @@ from privsql.advise.formulas import (
     retention_of,
     rounded_down,
 )
-from privsql.advise.pilots import Pilots, Question
-from privsql.advise.text import Advice, Row, Tradeoff, entry
+from privsql.advise.guarantees import BOUNDED, epsilon_in_spec, rarest_of
+from privsql.advise.pilots import CHOOSABLE, Pilots, Question
+from privsql.advise.text import Advice, Row, Tradeoff, entry, retention_lines
 from privsql.channels.channel import checked_number
 from privsql.errors import ProgrammingError
 from privsql.publish.checks import check_columns
 from privsql.publish.source import Source, open_source
 from privsql.release.columns import EPSILON_LIMIT
 from privsql.release.spec import ColumnSpec, Spec
-
-# Mechanisms with a retention to choose, and those whose epsilon it decides.
-CHOOSABLE = ("uniform", "replace", "identity", "swap")
-BOUNDED = ("uniform", "replace")
 
 # The largest retention where epsilon has no say; at 1 every interval is a point.
 TOP = 0.98
@@ -59,22 +56,20 @@ def advise_widths(
     questions = [_question(i, *pair) for i, pair in enumerate(queries)]
     checked_whole(draws, "the number of draws", 1, 100)
     chosen = _chosen(spec, [each.sql for each in questions], columns)
-    joined = spec.sources_joined if source is None else ()
-    paths = spec.source if source is None else source
-    opened = open_source(paths, joined=joined, on=spec.join, text=spec.words)
+    if source is not None:
+        spec = replace(spec, source=tuple(source), sources_joined=())
+    opened = open_source(spec.source, joined=spec.sources_joined, on=spec.join, text=spec.words)
     with closing(opened) as raw:
         check_columns(spec, raw)
         rarest = {column.name: _rarest(column, raw) for column in spec.sensitive}
         top = min(_limit(column, rarest[column.name]) for column in chosen)
-        taken = _sample(spec, sample)
-        names = [column.name for column in chosen]
         with Pilots(
-            spec if source is None else _sourced(spec, source),
+            spec,
             raw,
             questions,
-            names,
+            [column.name for column in chosen],
             relative=relative,
-            sample=taken,
+            sample=_sample(spec, sample),
             seed=seed,
             say=say,
         ) as pilots:
@@ -149,13 +144,11 @@ def _advice(
         toml="\n\n".join(
             entry(
                 column.name,
-                [
-                    # Four digits: with fewer, one just below the limit would be above it.
-                    f"retention = {found.retention:.4g}"
-                    + _comment(column, found.retention, rarest[column.name]),
-                    *["accept_epsilon = true"]
-                    * (_epsilon(column, found.retention, rarest[column.name]) > EPSILON_LIMIT),
-                ],
+                # Four digits: with fewer, one just below the limit would be above it.
+                retention_lines(
+                    f"{found.retention:.4g}",
+                    _epsilon(column, found.retention, rarest[column.name]),
+                ),
             )
             for column in chosen
         ),
@@ -227,10 +220,8 @@ def _chosen(spec: Spec, queries: Sequence[str], names: Sequence[str]) -> list[Co
 
 def _rarest(column: ColumnSpec, raw: Source) -> float:
     """The chance of the rarest replacement, q = 1/m for a uniform column."""
-    if column.replacing:
-        return min(column.replacing)
-    if column.domain is not None:
-        return 1 / column.domain.size
+    if column.replacing or column.domain is not None:
+        return rarest_of(column)
     values = raw.distinct(column.name)
     return 1 / max(1, len(values) + (column.nullable and not values.null_count))
 
@@ -256,13 +247,7 @@ def _epsilon(column: ColumnSpec, retention: float | None, rarest: float) -> floa
             return epsilon_of(kept, rarest)
         if column.wanted_epsilon is not None:
             return column.wanted_epsilon
-    channel = column.channel()
-    return math.inf if channel is None else channel.epsilon
-
-
-def _comment(column: ColumnSpec, retention: float, rarest: float) -> str:
-    epsilon = _epsilon(column, retention, rarest)
-    return f"  # epsilon {epsilon:.4g}" if math.isfinite(epsilon) else ""
+    return epsilon_in_spec(column)
 
 
 def _sample(spec: Spec, sample: int | None) -> int:
@@ -280,7 +265,3 @@ def _sample(spec: Spec, sample: int | None) -> int:
     if 0 < sample < 1000:
         raise AdviseError("a sample needs at least 1000 rows", hint="or give 0 for all rows")
     return sample
-
-
-def _sourced(spec: Spec, source: Sequence[str]) -> Spec:
-    return replace(spec, source=tuple(source), sources_joined=())

@@ -25,15 +25,7 @@ from privsql.channels import Channel, Domain, Replace, Uniform
 from privsql.channels.channel import MATRIX_LIMIT, Array
 from privsql.errors import DataError, DomainError
 from privsql.release.manifest import Manifest, SensitiveColumn
-from privsql.release.names import (
-    GROUP,
-    MULTIPLICITY,
-    ROWS,
-    TUPLES,
-    WEIGHT,
-    published_table,
-    quoted,
-)
+from privsql.release.names import GROUP, MULTIPLICITY, ROWS, TUPLES, WEIGHT, published_table, quoted
 
 Integers = NDArray[np.int64]
 
@@ -74,20 +66,12 @@ class Cells:
 
 def group_sizes(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> Array:
     """Rows of each personal group of the original table, which are public; shape (G,)."""
-    found = _table(
-        con,
-        f"SELECT {GROUP} AS {G}, sum({ROWS})::BIGINT AS {N} FROM release.{TUPLES} GROUP BY ALL",
-    )
-    return _added(found, manifest.groups.count)
+    return _by_group(con, manifest, f"SELECT {GROUP} AS {G}, {ROWS} AS {N} FROM release.{TUPLES}")
 
 
 def group_trials(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> Array:
     """Published rows of each group: its independent trials, unless rows were duplicated."""
-    found = _table(
-        con,
-        f"SELECT {G}, sum({N})::DOUBLE AS {N} FROM ({_published(manifest)}) GROUP BY ALL",
-    )
-    return _added(found, manifest.groups.count)
+    return _by_group(con, manifest, _published(manifest))
 
 
 def published_cells(
@@ -109,8 +93,7 @@ def raw_cells(con: duckdb.DuckDBPyConnection, manifest: Manifest, column: Sensit
     if keys:
         text = f"SELECT t.{GROUP} AS {G}, r.{name} AS {V}, r.{N} FROM ({inner}) r LEFT {_on(keys)}"
     found = _table(con, text)
-    strangers = found.column(G).null_count
-    if strangers:
+    if found.column(G).null_count:
         raise DataError(
             "the raw source does not match the release: it has combinations of"
             f" {', '.join(manifest.groups.columns)} that the release does not have",
@@ -245,8 +228,9 @@ def _cut(cells: Cells, counts: Array) -> Cells:
     return Cells(cells.groups[seen], cells.values[seen], counts[seen], cells.rows, cells.size)
 
 
-def _added(found: pa.Table, count: int) -> Array:
-    return summed(found.column(G).to_numpy(), found.column(N).to_numpy(), count)
+def _by_group(con: duckdb.DuckDBPyConnection, manifest: Manifest, rows: str) -> Array:
+    found = _table(con, f"SELECT {G}, sum({N})::DOUBLE AS {N} FROM ({rows}) GROUP BY {G}")
+    return summed(found.column(G).to_numpy(), found.column(N).to_numpy(), manifest.groups.count)
 
 
 def summed(places: Any, numbers: Any, count: int) -> Array:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from privsql.audit.counting import Cells
 from privsql.audit.criteria.amplification import Array
 from privsql.audit.criteria.findings import GroupAudit, GroupTail, Thresholds
-from privsql.audit.criteria.trials import chernoff_of, exact_of, two_binomials
-from privsql.channels import Channel, Uniform
+from privsql.audit.criteria.trials import Tails, cap_bounds, chernoff_of, exact_of, two_binomials
+from privsql.channels import Channel
 from privsql.channels.caps import cap_of, chances
 from privsql.release.manifest import Protection
 
@@ -47,12 +47,9 @@ def audit_groups(
     and these are what the caps allowed; without raw data the bounds then count every row as one.
     """
     wanted = (asked.relative_error, asked.probability)
-    kept, false = chances(channel)
     present = np.flatnonzero(rows > 0)
-    cap, binding = _caps(cells, rows, kept, false, wanted)
-    different = (kept[:1], false[:1]) if isinstance(channel, Uniform) else (kept, false)
-    smallest = float(cap_of(1.0, *different, *wanted).min())
-    surely = float(cap_of(1 / channel.size, *different, *wanted).max())
+    cap, binding = _caps(cells, rows, channel, wanted)
+    smallest, surely = cap_bounds(channel, *wanted)
 
     def count(violating: NDArray[np.bool_]) -> tuple[int, int]:
         """Groups and people."""
@@ -63,7 +60,6 @@ def audit_groups(
     least, most = count(trials > surely), count(trials > smallest)
     if hidden:
         least, most = (0, 0), count(rows > smallest)
-    found = None if cells is None else over
     frequency = np.zeros(len(rows))
     if cells is not None:
         has = binding >= 0
@@ -74,7 +70,7 @@ def audit_groups(
         groups=len(present),
         people=round(float(rows.sum())),
         least=over if known else least,
-        violating=found,
+        violating=None if cells is None else over,
         most=over if known else most,
         number=present,
         rows=rows[present],
@@ -100,12 +96,10 @@ def duplicated_trials(
     wanted = (protection.relative_error, protection.probability)
     smallest = np.full(len(rows), np.inf)
     for channel, each in zip(channels, cells, strict=True):
-        kept, false = chances(channel)
         if protection.cap == "one":
-            different = (kept[:1], false[:1]) if isinstance(channel, Uniform) else (kept, false)
-            smallest = np.minimum(smallest, cap_of(1.0, *different, *wanted).min())
+            smallest = np.minimum(smallest, cap_bounds(channel, *wanted)[0])
         else:
-            smallest = np.minimum(smallest, _caps(each, rows, kept, false, wanted)[0])
+            smallest = np.minimum(smallest, _caps(each, rows, channel, wanted)[0])
     return np.where(rows > smallest, np.maximum(np.floor(np.minimum(smallest, rows)), 1), rows)
 
 
@@ -125,13 +119,14 @@ def effective_rows(rows: Array, trials: Array) -> float:
 
 
 def _caps(
-    cells: Cells | None, rows: Array, kept: Array, false: Array, wanted: tuple[float, float]
+    cells: Cells | None, rows: Array, channel: Channel, wanted: tuple[float, float]
 ) -> tuple[Array, Indices]:
     """s_g of each group, and the cell that sets it (-1: none)."""
     cap = np.full(len(rows), np.inf)
     binding = np.full(len(rows), -1, dtype=np.intp)
     if cells is None or not len(cells.groups):
         return cap, binding
+    kept, false = chances(channel)
     each = cap_of(cells.shares, kept[cells.values], false[cells.values], *wanted)
     # Cells are sorted by group: the first of the smallest of each stretch.
     starts = np.flatnonzero(np.diff(cells.groups, prepend=-1))
@@ -161,7 +156,7 @@ def _tails(
     worst = some[np.argsort(-trials[some] / cap[some], kind="stable")[:TAILS]]
     kept, false = chances(channel)
     exact = two_binomials(channel)
-    cache: dict[tuple[int, int, int], GroupTail] = {}
+    cache: dict[tuple[int, int, int], tuple[Tails, Tails | None]] = {}
     found = []
     for group in worst.tolist():
         cell = int(binding[group])
@@ -170,21 +165,9 @@ def _tails(
         held = min(n, round(n * share))
         key = (n, held, 0 if channel.mechanism == "uniform" else value)
         if key not in cache:
-            chance = (float(kept[value]), float(false[value]))
-            error = asked.relative_error
-            tails = exact_of(n, held, *chance, error) if exact else None
-            bound = chernoff_of(n, share, *chance, error)
-            cache[key] = GroupTail(group, 0, n, share, float(cap[group]), bound, tails)
-        same = cache[key]
-        found.append(
-            GroupTail(
-                group,
-                round(float(rows[group])),
-                n,
-                share,
-                float(cap[group]),
-                same.chernoff,
-                same.exact,
-            )
-        )
+            chance = (float(kept[value]), float(false[value]), asked.relative_error)
+            tails = exact_of(n, held, *chance) if exact else None
+            cache[key] = chernoff_of(n, share, *chance), tails
+        people = round(float(rows[group]))
+        found.append(GroupTail(group, people, n, share, float(cap[group]), *cache[key]))
     return tuple(found)

@@ -9,9 +9,8 @@ report says so.  Nothing is written.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,15 @@ from privsql.audit.counting import (
     raw_cells,
     reconstructed,
 )
-from privsql.audit.criteria.amplification import Array, s_limit_many, s_limit_sets
-from privsql.audit.criteria.columns import audit_column, replacing
-from privsql.audit.criteria.findings import JointAudit, RatioAudit, Thresholds
+from privsql.audit.criteria.amplification import Array, s_limit_many
+from privsql.audit.criteria.columns import audit_column, joint_limits, replacing, retentions
+from privsql.audit.criteria.findings import JointAudit, RatioAudit, Thresholds, thresholds
 from privsql.audit.criteria.verdicts import findings
 from privsql.audit.groups import audit_groups, duplicated_trials, effective_rows
-from privsql.audit.raw import side_by_side
+from privsql.audit.raw import side_by_side, spare
 from privsql.audit.report.report import AuditReport
-from privsql.channels import Decoy
 from privsql.channels.domain import MATERIALISE_LIMIT
-from privsql.errors import DataError, ProgrammingError
+from privsql.errors import DataError
 from privsql.release.manifest import Manifest, SensitiveColumn
 from privsql.release.store import Release, open_release
 
@@ -45,9 +43,7 @@ SCALES = (10.0, 20.0, 40.0, 200.0)
 
 
 def audit(
-    release: str | Path | Release,
-    raw: str | Path | Sequence[str] | None = None,
-    **asked_for: Any,
+    release: str | Path | Release, raw: str | Path | Sequence[str] | None = None, **asked_for: Any
 ) -> AuditReport:
     """Audit a release, with the raw table it was made from where that is at hand.
 
@@ -57,7 +53,7 @@ def audit(
     """
     opened = release if isinstance(release, Release) else open_release(release)
     manifest = opened.manifest
-    asked = _thresholds(manifest, asked_for)
+    asked = thresholds(manifest.protection, **asked_for)
     known = raw is not None
     with side_by_side(opened, raw) as con:
         sizes = group_sizes(con, manifest)
@@ -104,25 +100,6 @@ def audit(
     return replace(found, findings=findings(found))
 
 
-def _thresholds(manifest: Manifest, given: dict[str, Any]) -> Thresholds:
-    """What is asked: as given, else as the release was protected, else as usual."""
-    known = {field.name for field in fields(Thresholds)}
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise ProgrammingError(
-            f"an audit has no parameter {', '.join(unknown)}",
-            hint=f"known parameters: {', '.join(sorted(known))}",
-        )
-    protection = manifest.protection
-    own: dict[str, Any] = {}
-    if protection is not None:
-        own = {
-            "relative_error": protection.relative_error,
-            "probability": protection.probability,
-        }
-    return Thresholds(**(own | given))
-
-
 def _trials(
     con: duckdb.DuckDBPyConnection, manifest: Manifest, sizes: Array, cells: list[Cells | None]
 ) -> Array:
@@ -137,11 +114,8 @@ def _trials(
 
 def _same(rows: Array, sizes: Array, manifest: Manifest) -> None:
     """Refuse a raw source whose groups have other sizes than those of the release."""
-    spare = sum(
-        c.channel.group_size - 1 for c in manifest.sensitive if isinstance(c.channel, Decoy)
-    )
     more = rows - sizes
-    if (more < 0).any() or more.sum() > spare:
+    if (more < 0).any() or more.sum() > spare(manifest):
         raise DataError(
             "the raw source does not match the release:"
             f" {int((more != 0).sum()):,} personal groups have different row counts",
@@ -171,37 +145,25 @@ def _joint(
     con: duckdb.DuckDBPyConnection, manifest: Manifest, asked: Thresholds, *, known: bool
 ) -> JointAudit | None:
     """Combinations of one value a column, held against OLAP thm 5."""
-    drawn = [
-        (column, replacing(column.channel))
-        for column in manifest.sensitive
-        if column.domain.size <= MATERIALISE_LIMIT
-    ]
-    used = [(column, q) for column, q in drawn if q is not None]
-    if len(manifest.sensitive) < 2 or len(used) < len(manifest.sensitive):
-        return None
-    kept = [column.channel.retention for column, _ in used]  # type: ignore[attr-defined]
-    limit = s_limit_many(kept, asked.rho1, asked.rho2, [float(q.max()) for _, q in used])
-    names = tuple(column.name for column, _ in used)
-    small = s_limit_many(kept, asked.rho1, asked.rho2)
-    sets = s_limit_sets(kept, asked.rho1, asked.rho2)
-    if not known:
-        rarest = math.prod(float(q.min()) for _, q in used)
-        most = asked.rho1 / rarest if rarest > 0 else math.inf
-        return JointAudit(names, limit, small, sets, None, most)
+    joint = joint_limits(manifest.sensitive, asked)
+    if joint is None or not known:
+        return joint
     codes, counts = joint_counts(con, manifest)
     shares = counts / counts.sum()
-    masses = np.array([q[code] for (_, q), code in zip(used, codes, strict=True)])
+    drawn = [replacing(column.channel) for column in manifest.sensitive]
+    masses = np.array([q[code] for q, code in zip(drawn, codes, strict=True) if q is not None])
     rare = shares <= asked.rho1
     if not rare.any():
-        return JointAudit(names, limit, small, sets, 0.0, 0.0)
+        return replace(joint, observed=0.0, most=0.0)
     with np.errstate(divide="ignore"):
         ratios = shares[rare] / masses[:, rare].prod(axis=0)
     # The limit is that of the combination that comes nearest to its own.
+    kept = retentions(manifest.sensitive)
     p = np.array(kept)[:, None]
     room = ((1 - p) / ((1 - p) * masses[:, rare] + p)).prod(axis=0)
     worst = int((ratios / np.maximum(room, 1e-300)).argmax())
     limit = s_limit_many(kept, asked.rho1, asked.rho2, masses[:, rare][:, worst].tolist())
-    return JointAudit(names, limit, small, sets, float(ratios[worst]), float(ratios.max()))
+    return replace(joint, limit=limit, observed=float(ratios[worst]), most=float(ratios.max()))
 
 
 def _ratio(scale: float, sizes: Array) -> RatioAudit:

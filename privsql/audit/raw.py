@@ -75,14 +75,10 @@ def _open(con: duckdb.DuckDBPyConnection, paths: Sequence[str], manifest: Manife
             hint="name the source that this release was made from",
         )
     found.create_view("source_rows")
+    types = {column.name: f"::{column.type}" for column in manifest.public}
     parts = [
-        f"{quoted(named[column.name.casefold()])}::{column.type} AS {quoted(column.name)}"
-        for column in manifest.public
-        if column.name in manifest.groups.columns
-    ]
-    parts += [
-        f"{quoted(named[column.name.casefold()])} AS {quoted(column.name)}"
-        for column in manifest.sensitive
+        f"{quoted(named[name.casefold()])}{types.get(name, '')} AS {quoted(name)}"
+        for name in (*manifest.groups.columns, *(column.name for column in manifest.sensitive))
     ]
     con.execute(f"CREATE TEMP VIEW raw AS SELECT {', '.join(parts)} FROM source_rows")
 
@@ -128,22 +124,22 @@ def _files(path: str) -> list[str]:
     return [each + mark + table for each in found]
 
 
+def spare(manifest: Manifest) -> int:
+    """Rows that may have been dropped: no decoy group had room for them, less than one a column."""
+    return sum(c.channel.group_size - 1 for c in manifest.sensitive if isinstance(c.channel, Decoy))
+
+
 def _match(con: duckdb.DuckDBPyConnection, manifest: Manifest) -> None:
     """Refuse a source with other rows than the release has, as far as public values tell."""
     there = con.execute(f"SELECT sum({ROWS})::BIGINT FROM release.{TUPLES}").fetchall()[0][0]
     here = con.execute("SELECT count(*) FROM raw").fetchall()[0][0]
-    # Rows that no decoy group had room for were dropped, less than a group a column.
-    spare = sum(
-        c.channel.group_size - 1 for c in manifest.sensitive if isinstance(c.channel, Decoy)
-    )
-    if 0 <= here - there <= spare:
+    if 0 <= here - there <= spare(manifest):
         return
-    batches = f", {len(manifest.batches)} batches that clients sent included" * bool(
-        manifest.batches
-    )
+    there_are = f"{there:,}"
+    if manifest.batches:
+        there_are += f", {len(manifest.batches)} batches that clients sent included"
     raise DataError(
-        f"the raw source does not match the release: it has {here:,} rows, the release {there:,}"
-        f"{batches}",
+        f"the raw source does not match the release: it has {here:,} rows, the release {there_are}",
         hint="name the source that this release was made from, as it was then",
     )
 

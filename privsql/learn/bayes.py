@@ -24,7 +24,7 @@ import numpy as np
 
 from privsql.errors import ProgrammingError
 from privsql.learn.classifier import Classifier, Columns, Floats, checked
-from privsql.learn.counts import Counts
+from privsql.learn.counts import Counts, undetermined
 from privsql.learn.features import Feature
 
 ESTIMATORS = ("inversion", "iterative")
@@ -53,11 +53,7 @@ class NaiveBayes(Classifier):
     """
 
     def __init__(
-        self,
-        alpha: float = 1.0,
-        estimator: str = "inversion",
-        cuts: int = 8,
-        shrink: bool = True,
+        self, alpha: float = 1.0, estimator: str = "inversion", cuts: int = 8, shrink: bool = True
     ) -> None:
         self.alpha = alpha
         self.shrink = shrink
@@ -79,10 +75,7 @@ class NaiveBayes(Classifier):
     def _learn(self, counts: Counts, features: Sequence[Feature]) -> None:
         prior = counts.of(()).counts[:, 0]
         if np.isnan(prior).any():
-            raise ProgrammingError(
-                "the release does not determine how many rows each class has",
-                hint="learn from a larger release",
-            )
+            raise undetermined()
         self.likelihoods_ = tuple(self._likelihood(counts, feature) for feature in features)
         self.class_log_prior_ = _log(prior, self.alpha)
 

@@ -192,7 +192,6 @@ def _listed(column: Any, name: str) -> list[Any]:
             found = getattr(column, way)()
             if isinstance(found, list):
                 return found
-            break
     if isinstance(column, Iterable) and not isinstance(column, str | bytes):
         return list(column)
     raise ProgrammingError(f"column {name} is one value, not a list", hint="give a list of values")

@@ -7,7 +7,7 @@ error; a cell that the release refuses, because its rows are one personal group 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -41,11 +41,8 @@ TEXT = ("VARCHAR", "BOOLEAN", "ENUM", "UUID", "BLOB")
 def opened(source: object) -> Iterator[Session]:
     """A session on a path, of a connection, or as it is; what was opened here is closed."""
     if isinstance(source, str | PathLike):
-        session = Session(Path(source))
-        try:
+        with closing(Session(Path(source))) as session:
             yield session
-        finally:
-            session.close()
         return
     held = getattr(source, "_session", source)
     if not isinstance(held, Session):
@@ -115,11 +112,10 @@ class Counts:
         column = self.named(name)
         kind = dict(self._session.catalog.columns)[column]
         sensitive = self._session.catalog.sensitive.get(column)
-        if sensitive is not None:
-            ordered = sensitive.domain.described_as == "grid"
-        else:
-            ordered = not kind.startswith(TEXT)
-        if not ordered:
+        unordered = (
+            kind.startswith(TEXT) if sensitive is None else sensitive.domain.described_as != "grid"
+        )
+        if unordered:
             return Feature(column)
         wanted = ", ".join(
             f"quantile_disc({quoted(column)}, {j / cuts!r}) AS q{j}" for j in range(1, cuts)
@@ -215,11 +211,10 @@ class Counts:
                 return None
             raise
         found = np.zeros(len(texts))
-        for i in range(len(texts)):
-            if i in outcome.bars:
-                (bar,) = outcome.bars[i].to_pylist()
-                usable = bar["reliable"] or bar["stderr"] == 0
-                found[i] = _number(bar["stderr"]) if usable else np.nan
+        for i, bars in outcome.bars.items():
+            (bar,) = bars.to_pylist()
+            usable = bar["reliable"] or bar["stderr"] == 0
+            found[i] = _number(bar["stderr"]) if usable else np.nan
         return found.reshape(len(sides), len(shares))
 
     def _where(self, path: Sequence[Condition]) -> tuple[str, list[Any]]:
@@ -231,6 +226,14 @@ class Counts:
     def _run(self, sql: str, parameters: list[Any]) -> Any:
         self.asked += 1
         return self._session.run(sql, parameters, **self._options)
+
+
+def undetermined() -> ProgrammingError:
+    """The error for a release that does not give the counts of all classes."""
+    return ProgrammingError(
+        "the release does not determine how many rows each class has",
+        hint="learn from a larger release",
+    )
 
 
 def _number(value: Any) -> float:

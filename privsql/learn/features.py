@@ -88,11 +88,10 @@ class Condition:
 
     def mask(self, values: Sequence[Any]) -> Mask:
         """Which of these original values satisfy it."""
-        if self.operator == "=":
-            if self.value is None:
-                found = [missing(value) for value in values]
-            else:
-                found = [not missing(value) and bool(value == self.value) for value in values]
+        if self.value is None:
+            found = [missing(value) for value in values]
+        elif self.operator == "=":
+            found = [not missing(value) and bool(value == self.value) for value in values]
         else:
             only_date = isinstance(self.value, date) and not isinstance(self.value, datetime)
             try:

@@ -51,24 +51,6 @@ class Node:
         """The same with more left out."""
         return replace(self, silent=self.silent + silent, large=self.large + large)
 
-    def split_by(self, split: Split, left: Node, right: Node) -> Node:
-        """The same with two sides."""
-        return replace(self, split=split, left=left, right=right)
-
-    @property
-    def leaves(self) -> int:
-        """How many there are."""
-        if self.left is None or self.right is None:
-            return 1
-        return self.left.leaves + self.right.leaves
-
-    @property
-    def depth(self) -> int:
-        """The longest path, in splits."""
-        if self.left is None or self.right is None:
-            return 0
-        return 1 + max(self.left.depth, self.right.depth)
-
 
 def text_of(root: Node, target: str, classes: Sequence[Any], level: float) -> str:
     """A tree as text: a line for each node, leaves with the class they predict.
@@ -96,7 +78,7 @@ def _lines(node: Node, words: str, lead: str, below: str, classes: Sequence[Any]
         )
     if node.large:
         said.append(f"{', '.join(node.large)} left out: too many states")
-    if node.split is None or node.left is None or node.right is None:
+    if node.split is None:
         best = max(range(len(node.counts)), key=lambda k: node.counts[k])
         line += f" -> {classes[best]}"
     yield f"{line} ({'; '.join(said)})" if said else line

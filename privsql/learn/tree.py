@@ -8,14 +8,14 @@ noise.  A split is left out when the release refuses to speak of one of its side
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from privsql.errors import ProgrammingError, TooLargeError
 from privsql.learn.classifier import Classifier, Columns, Floats, checked
-from privsql.learn.counts import Counts
+from privsql.learn.counts import Counts, undetermined
 from privsql.learn.features import Condition, Feature
 from privsql.learn.node import Node, Split, text_of
 from privsql.learn.splits import (
@@ -84,18 +84,12 @@ class DecisionTreeClassifier(Classifier):
         return {"level": self.confidence}
 
     def _learn(self, counts: Counts, features: Sequence[Feature]) -> None:
-        self.tree_ = self._grow(counts, features, (), self._root(counts), 0)
+        root = self._node(counts, ())
+        if root is None or not root.rows > 0:
+            raise undetermined()
+        self.tree_ = self._grow(counts, features, (), root, 0)
 
     # -- growing -------------------------------------------------------------------------
-
-    def _root(self, counts: Counts) -> Node:
-        node = self._node(counts, ())
-        if node is None or not node.rows > 0:
-            raise ProgrammingError(
-                "the release does not determine how many rows each class has",
-                hint="learn from a larger release",
-            )
-        return node
 
     def _node(self, counts: Counts, path: Sequence[Condition]) -> Node | None:
         """A node without a split; None where the release gives no answer about its rows."""
@@ -129,19 +123,16 @@ class DecisionTreeClassifier(Classifier):
             if left is None or right is None:
                 node = node.without(1)
                 continue
-            return node.split_by(
-                Split(best.condition, best.weighed.decrease, left_over),
-                self._grow(counts, features, (*path, sides[0]), left, depth + 1),
-                self._grow(counts, features, (*path, sides[1]), right, depth + 1),
+            return replace(
+                node,
+                split=Split(best.condition, best.weighed.decrease, left_over),
+                left=self._grow(counts, features, (*path, sides[0]), left, depth + 1),
+                right=self._grow(counts, features, (*path, sides[1]), right, depth + 1),
             )
         return node.stopped("no split exceeds noise")
 
     def _candidates(
-        self,
-        counts: Counts,
-        features: Sequence[Feature],
-        path: tuple[Condition, ...],
-        node: Floats,
+        self, counts: Counts, features: Sequence[Feature], path: tuple[Condition, ...], node: Floats
     ) -> tuple[dict[int, list[_Candidate]], int, tuple[str, ...]]:
         """The splits of each column that leave enough rows, and what is left out.
 

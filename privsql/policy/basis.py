@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,10 +121,7 @@ class Basis:
 
     def fork(self) -> Basis:
         """A copy that may change; rows past ``rank`` of the buffer belong to the last fork."""
-        return Basis(
-            self.layout, self.limit, self.buffer, self.rank, self.blocks,
-            self.trace, self.bound, self.grams, shared=True,
-        )  # fmt: skip
+        return replace(self, shared=True)
 
     @property
     def rows(self) -> Floats:
@@ -319,18 +316,3 @@ class Basis:
             for low in range(0, pair.size, step):
                 cut = Z[low : low + step]
                 np.add.at(G, owner[low : low + step], cut[:, :, None] * cut[:, None, :])
-
-    def leverages(self) -> Floats:
-        """The exact leverage of every group, in the layout's order."""
-        found = self.trace.copy()
-        for at, (size, first, count, atom) in enumerate(self.layout.runs):
-            if size > 1 and at in self.grams:
-                found[first : first + count] = np.linalg.eigvalsh(self.grams[at])[:, -1]
-            elif size > 1:
-                for g in range(count):
-                    low = atom + g * size
-                    Q = self.rows[:, low : low + size]
-                    if self.blocks is not None:
-                        Q = np.concatenate([Q, self.blocks[:, low : low + size].toarray()])
-                    found[first + g] = np.linalg.norm(Q, 2) ** 2 if len(Q) else 0.0
-        return found

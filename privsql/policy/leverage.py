@@ -33,7 +33,7 @@ from scipy import sparse
 
 from privsql.errors import DataError, InternalError
 from privsql.policy.basis import FAINT, SLACK, TOGETHER, Basis, Floats, Ints, Layout, noise
-from privsql.policy.blocks import combine, parts
+from privsql.policy.blocks import Memory, combine, parts
 
 Bools = NDArray[np.bool_]
 
@@ -132,19 +132,7 @@ class Leverage:
         """Numbers held in memory."""
         return self._basis.entries
 
-    def leverages(self) -> Floats:
-        """Leverage of every group, in ascending order of the groups' numbers."""
-        found = np.empty(self._basis.layout.numbers.size)
-        found[np.argsort(np.argsort(self._basis.layout.numbers))] = self._basis.leverages()
-        return found
-
     # -- deciding ------------------------------------------------------------------------
-
-    def admit(self, cells: Cells) -> Admission:
-        """Decide and take effect at once."""
-        proposal = self.propose(cells)
-        self.commit(proposal)
-        return proposal.admission
 
     def propose(self, cells: Cells) -> Proposal:
         """Decide for each cell in the order given; nothing changes until ``commit``."""
@@ -332,7 +320,7 @@ class _Trial:
         self.added += [int(r) for r in self.rows[rows]]
         return cells
 
-    def attempt(self, rows: Ints, memory: dict[bytes, tuple[Floats, Ints, float]]) -> Basis | None:
+    def attempt(self, rows: Ints, memory: Memory) -> Basis | None:
         units = sparse.csr_array(self.units[rows])
         basis, faintest = combine(self.over._basis, units, memory, self.over.most_entries)
         self.large = basis is None or basis.dimension > self.over.most_rank
@@ -342,7 +330,7 @@ class _Trial:
 
     def halving(self, span: dict[int, range]) -> list[int]:
         """As cell by cell would decide, since leverages only grow: halves until they fit."""
-        memory: dict[bytes, tuple[Floats, Ints, float]] = {}
+        memory: Memory = {}
         taken: list[int] = []
         stack = [list(span)]
         for _ in range(MOST_TRIALS):

@@ -17,16 +17,20 @@ from privsql.errors import ProgrammingError
 GIGABYTE = 10**9
 
 
+def machine_memory() -> int:
+    """Bytes of the machine's memory."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        return 8 * GIGABYTE
+
+
 def _memory() -> str:
     """Half of the machine's memory, 4 GB at most.
 
     A server that shares its machine should say less: two databases may use this each.
     """
-    try:
-        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system tells
-        found = 8 * GIGABYTE
-    return f"{min(4 * GIGABYTE, found // 2) // 10**6}MB"
+    return f"{min(4 * GIGABYTE, machine_memory() // 2) // 10**6}MB"
 
 
 @dataclass(frozen=True)

@@ -77,12 +77,10 @@ def judge(
     the number of rows whose sensitive values it tells something of; ``y<k>`` and ``z<k>`` are the
     sums of their weights and of the squares, where rows weigh differently.
     """
-    personal: dict[int, Bools] = {}
-    few: dict[int, Bools] = {}
-    refused: dict[int, Bools] = {}
+    personal, few, close = (
+        {i: np.zeros(cells.num_rows, dtype=np.bool_) for i in bases} for _ in range(3)
+    )
     for i, those in bases.items():
-        personal[i] = np.zeros(cells.num_rows, dtype=np.bool_)
-        few[i] = np.zeros(cells.num_rows, dtype=np.bool_)
         for k in those:
             rows = np.nan_to_num(floats(cells, GROUP_ROWS(k))).astype(np.int64)
             low, high = floats(cells, GROUP_LOW(k)), floats(cells, GROUP_HIGH(k))
@@ -96,11 +94,10 @@ def judge(
                 with np.errstate(all="ignore"):
                     many = sums / np.sqrt(squares) >= np.sqrt(policy.min_rows)
                 few[i] |= (rows > 0) & ~many
-        refused[i] = few[i]
-        if policy.personal_groups == "refuse":
-            refused[i] = few[i] | personal[i]
-    nothing = {i: np.zeros(cells.num_rows, dtype=np.bool_) for i in bases}
-    return Verdict(personal, few, nothing, refused)
+    refused = few
+    if policy.personal_groups == "refuse":
+        refused = {i: few[i] | personal[i] for i in bases}
+    return Verdict(personal, few, close, refused)
 
 
 def floats(cells: pa.Table, name: str) -> NDArray[np.float64]:
@@ -115,47 +112,45 @@ def notices(
 
     ``label`` names a cell by its keys, for those that are answered all the same.
     """
-    found = []
-    near = sum(int((cells & verdict.refused[i]).sum()) for i, cells in verdict.close.items())
-    hidden = sum(int(cells.sum()) for cells in verdict.refused.values()) - near
-    if hidden:
-        found.append(
-            Notice(
-                "personal-group",
-                f"{how_many(hidden, 'cell is', 'cells are')} not answered: the rows behind"
-                f" {'them' if hidden > 1 else 'it'} are one personal group, or fewer than"
-                f" {policy.min_rows}",
-            )
-        )
-    if near:
-        found.append(
-            Notice(
-                "difference",
-                f"{how_many(near, 'cell is', 'cells are')} not answered: together with earlier"
-                f" answers {'they' if near > 1 else 'it'} would single out one personal group",
-            )
-        )
+    near = _count({i: cells & verdict.refused[i] for i, cells in verdict.close.items()})
+    hidden = _count(verdict.refused) - near
+    found = [
+        (
+            "personal-group",
+            hidden,
+            f"{how_many(hidden, 'cell is', 'cells are')} not answered: the rows behind"
+            f" {'them' if hidden > 1 else 'it'} are one personal group, or fewer than"
+            f" {policy.min_rows}",
+        ),
+        (
+            "difference",
+            near,
+            f"{how_many(near, 'cell is', 'cells are')} not answered: together with earlier"
+            f" answers {'they' if near > 1 else 'it'} would single out one personal group",
+        ),
+    ]
     if policy.personal_groups == "flag":
-        marked = sum(int(cells.sum()) for cells in verdict.personal.values())
-        if marked:
-            found.append(
-                Notice(
-                    "personal-group",
-                    f"{how_many(marked, 'cell is', 'cells are')} about one personal group"
-                    + _named(verdict.personal, label),
-                )
-            )
-        together = sum(int(cells.sum()) for cells in verdict.close.values())
-        if together:
-            found.append(
-                Notice(
-                    "difference",
-                    f"{how_many(together, 'cell')}, together with earlier answers,"
-                    f" single{'' if together > 1 else 's'} out one personal group"
-                    + _named(verdict.close, label),
-                )
-            )
-    return found
+        marked, together = _count(verdict.personal), _count(verdict.close)
+        found += [
+            (
+                "personal-group",
+                marked,
+                f"{how_many(marked, 'cell is', 'cells are')} about one personal group"
+                f"{_named(verdict.personal, label)}",
+            ),
+            (
+                "difference",
+                together,
+                f"{how_many(together, 'cell')}, together with earlier answers,"
+                f" single{'' if together > 1 else 's'} out one personal group"
+                f"{_named(verdict.close, label)}",
+            ),
+        ]
+    return [Notice(code, text) for code, count, text in found if count]
+
+
+def _count(cells: Mapping[int, Bools]) -> int:
+    return sum(int(each.sum()) for each in cells.values())
 
 
 def _named(cells: Mapping[int, Bools], label: Callable[[int], str] | None) -> str:

@@ -16,7 +16,6 @@ from privsql.audit.criteria.amplification import (
     gamma_for,
     identity_limit,
     reconstructible_rows,
-    retention_for,
     s_limit,
     s_limit_many,
     value_gammas,
@@ -74,9 +73,9 @@ def test_utilities_of_the_fine_grain_example():
 def test_retentions_are_the_largest_that_keep_a_guarantee(rho, m):
     gamma = gamma_for(*rho)
     for p in (
-        retention_for(m, rho=rho),
-        retention_for(m, gamma=gamma),
-        retention_for(m, epsilon=math.log(gamma)),
+        Uniform.from_rho(*rho, m).retention,
+        Uniform.from_gamma(gamma, m).retention,
+        Uniform.from_epsilon(math.log(gamma), m).retention,
     ):
         assert Uniform(p, m).gamma == pytest.approx(gamma)
         assert safe(Uniform(p, m).gamma, *rho)
@@ -213,8 +212,6 @@ def test_the_papers_bound_of_a_ratio_is_exceeded():
         lambda: breach(1.5, 2),
         lambda: breach(0.5, 0.5),
         lambda: breach(0.5, math.nan),
-        lambda: retention_for(4),
-        lambda: retention_for(4, gamma=2.0, epsilon=1.0),
         lambda: s_limit(0, 0.1, 0.2),
         lambda: s_limit_many([], 0.1, 0.2),
         lambda: s_limit_many([0.5], 0.1, 0.2, [1.5]),

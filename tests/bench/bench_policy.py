@@ -19,6 +19,7 @@ from scipy import sparse
 from privsql.policy.history import History
 from privsql.policy.leverage import Atoms, Cells, Leverage
 from tests.bench.ratio import Case
+from tests.policy.spans import admit
 
 ATOMS, PAST = 10_000, 1_000
 MOST_SECONDS = 0.020
@@ -31,7 +32,7 @@ def cases() -> Iterator[list[Case]]:
     table = Atoms(rng.integers(1, 200, ATOMS), groups)
     past = sparse.csr_array((rng.random((PAST, ATOMS)) < 0.3) * table.rows * 1.0)
     user = Leverage(table)
-    assert user.admit(Cells(past, np.arange(PAST), PAST)).admitted.all()
+    assert admit(user, Cells(past, np.arange(PAST), PAST)).admitted.all()
     matrix = np.ascontiguousarray(user._basis.rows)
     vector = rng.random(ATOMS)
 
@@ -90,7 +91,7 @@ def _wide(rng: np.random.Generator, product: Callable[[], None]) -> Case:
     size = 4 * ATOMS
     table = Atoms(rng.integers(10, 60, size), np.arange(size))
     user = Leverage(table)
-    user.admit(Cells.of([table.rows * 1.0]))
+    admit(user, Cells.of([table.rows * 1.0]))
     made = sparse.csr_array(
         (table.rows * 1.0, (np.arange(size) // 4, np.arange(size))), shape=(ATOMS, size)
     )

@@ -18,6 +18,7 @@ from privsql.errors import OperationalError
 from privsql.policy import history as module
 from privsql.policy.history import History, HistoryError
 from privsql.policy.leverage import Atoms, Cells, Leverage
+from tests.policy.spans import admit, leverages
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Atoms(np.array([30, 30, 30, 30]), np.array([0, 1, 2, 3]))
@@ -70,9 +71,9 @@ def test_a_restarted_server_decides_as_if_it_had_never_stopped(path):
         with History(path) as history:
             found = history.check("ann", "release", table, each)
             known = history._known["ann", "release", table.digest].leverage
-        expected = plain.admit(each)
+        expected = admit(plain, each)
         assert found.admitted.tolist() == expected.admitted.tolist(), number
-        np.testing.assert_allclose(known.leverages(), plain.leverages(), atol=1e-10)
+        np.testing.assert_allclose(leverages(known), leverages(plain), atol=1e-10)
     assert plain.rank > 10
 
 

@@ -47,30 +47,6 @@ def gamma_for(rho1: float, rho2: float) -> float:
     return gamma_of_rho(rho1, rho2)
 
 
-def retention_for(
-    size: int,
-    *,
-    epsilon: float | None = None,
-    gamma: float | None = None,
-    rho: tuple[float, float] | None = None,
-) -> float:
-    """Largest retention of a uniform channel over ``size`` values that keeps one guarantee.
-
-        p = (gamma - 1) / (m - 1 + gamma),    gamma = e^epsilon or gamma of (rho1, rho2)
-
-    >>> round(retention_for(4, gamma=5.0), 9)
-    0.5
-    """
-    given = [each for each in (epsilon, gamma, rho) if each is not None]
-    if len(given) != 1:
-        raise ChannelError("give one of epsilon, gamma and rho")
-    if epsilon is not None:
-        return Uniform.from_epsilon(epsilon, size).retention
-    if rho is not None:
-        return Uniform.from_rho(*rho, size).retention
-    return Uniform.from_gamma(given[0], size).retention  # type: ignore[arg-type]
-
-
 def breach(prior: float, gamma: float) -> Posterior:
     """Where a prior can go, upward and downward, under an amplification of gamma.
 
@@ -83,7 +59,9 @@ def breach(prior: float, gamma: float) -> Posterior:
     >>> round(found.low, 4), round(found.high, 4)
     (0.0357, 0.25)
     """
-    chance, factor = _probability(prior, "the prior"), _gamma(gamma)
+    chance, factor = _probability(prior, "the prior"), float(gamma)
+    if not factor >= 1:
+        raise ChannelError("gamma must be at least 1")
     if chance in (0.0, 1.0):  # certainty cannot be moved
         return Posterior(chance, chance)
     if math.isinf(factor):
@@ -216,6 +194,18 @@ def reconstructible_rows(error: float, delta: float, retention: float) -> float:
     return 4 * math.log(2 / delta) / (p * error) ** 2
 
 
+def rounded_down(number: float, digits: int = 4) -> float:
+    """So many significant digits, never above the number.
+
+    >>> rounded_down(0.36425), rounded_down(0.3), rounded_down(0.0123456)
+    (0.3642, 0.3, 0.01234)
+    """
+    if number <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(number)) - digits + 1)
+    return float(f"{math.floor(number / unit + 1e-9) * unit:.{digits}g}")
+
+
 def _divided(top: Array, bottom: Array) -> Array:
     """Ratios of chances: infinite above 0, and 1 where neither ever happens."""
     ratio = np.where(top > 0, np.inf, 1.0)
@@ -237,12 +227,6 @@ def _probability(value: float, name: str) -> float:
     if not 0 <= number <= 1:
         raise ChannelError(f"{name} must lie between 0 and 1")
     return number
-
-
-def _gamma(value: float) -> float:
-    if not value >= 1:
-        raise ChannelError("gamma must be at least 1")
-    return float(value)
 
 
 def _retention(value: float) -> float:

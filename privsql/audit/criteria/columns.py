@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from privsql.audit.criteria.amplification import (
     identity_limit,
     reconstructible_rows,
     s_limit,
+    s_limit_many,
+    s_limit_sets,
     value_gammas,
 )
-from privsql.audit.criteria.findings import ColumnAudit, Thresholds, ValueAudit
+from privsql.audit.criteria.findings import ColumnAudit, JointAudit, Thresholds, ValueAudit
 from privsql.audit.criteria.small_sums import (
     large_sum_utility,
     large_sum_utility_exact,
@@ -101,6 +104,11 @@ def retention(channel: Channel) -> tuple[float, float] | None:
     return None
 
 
+def retentions(columns: Sequence[SensitiveColumn]) -> list[float]:
+    """The retention of each column; all of them have one."""
+    return [column.channel.retention for column in columns]  # type: ignore[attr-defined]
+
+
 def replacing(channel: Channel) -> Array | None:
     """Distribution of the replacements, for channels that have one for all values."""
     if isinstance(channel, Uniform):
@@ -112,15 +120,34 @@ def kept_chances(channel: Channel) -> Array | None:
     """``T[i, i]`` of every value; None where there are too many of them."""
     if channel.size > MATERIALISE_LIMIT:
         return None
-    if isinstance(channel, (Uniform, Replace)):
-        own = replacing(channel)
-        assert own is not None  # noqa: S101 - both have one
-        kept: Array = channel.retention + (1 - channel.retention) * own
-        return kept
+    own, kept = replacing(channel), retention(channel)
+    if own is not None and kept is not None:
+        return np.asarray(kept[0] + (1 - kept[0]) * own)
     if isinstance(channel, FineGrain):
-        fine: Array = channel.retentions + (1 - channel.retentions) / channel.size
-        return fine
+        return np.asarray(channel.retentions + (1 - channel.retentions) / channel.size)
     return channel.matrix.diagonal().copy() if channel.size <= MATRIX_LIMIT else None
+
+
+def joint_limits(columns: Sequence[SensitiveColumn], asked: Thresholds) -> JointAudit | None:
+    """The limit of s for combinations of values, one a column (OLAP thm 5), and its most.
+
+    ``p/m <= rho1 / prod min q`` for combinations that rho1 is asked of, whatever the data.  None
+    where a column has no retention, or no listed replacement.
+    """
+    listed = [column for column in columns if column.domain.size <= MATERIALISE_LIMIT]
+    found = [q for column in listed if (q := replacing(column.channel)) is not None]
+    if len(columns) < 2 or len(found) < len(columns):
+        return None
+    kept, pair = retentions(columns), (asked.rho1, asked.rho2)
+    rarest = math.prod(float(q.min()) for q in found)
+    return JointAudit(
+        columns=tuple(column.name for column in columns),
+        limit=s_limit_many(kept, *pair, [float(q.max()) for q in found]),
+        limit_small=s_limit_many(kept, *pair),
+        limit_sets=s_limit_sets(kept, *pair),
+        observed=None,
+        most=asked.rho1 / rarest if rarest > 0 else math.inf,
+    )
 
 
 def _observed(channel: Channel, shares: Array | None, rho1: float) -> float | None:
@@ -128,8 +155,10 @@ def _observed(channel: Channel, shares: Array | None, rho1: float) -> float | No
 
     A set's ratio is a mean of its values' ratios, so the largest is that of a single value.
     """
-    own = None if shares is None else replacing(channel)  # there may be too many values
-    if shares is None or own is None:
+    if shares is None:  # there may be too many values
+        return None
+    own = replacing(channel)
+    if own is None:
         return None
     rare = (shares > 0) & (shares <= rho1)
     if not rare.any():

@@ -24,7 +24,7 @@ def half_width(count: float, rows: float, retention: float, mass: float) -> floa
 
 
 def half_width_conditions(
-    conditions: int, rows: float, retention: float, mass: float = 0.5, share: float = 0.5
+    conditions: float, rows: float, retention: float, mass: float = 0.5, share: float = 0.5
 ) -> float:
     """Half of the 95% interval of a count over k conditions on k columns of one retention.
 

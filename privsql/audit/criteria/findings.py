@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from privsql.audit.criteria.amplification import gamma_for
 from privsql.audit.criteria.trials import Tails
 from privsql.errors import ProgrammingError
+from privsql.release.manifest import Protection
 
 Array = NDArray[np.float64]
 
@@ -49,6 +50,21 @@ class Thresholds:
             raise ProgrammingError(f"{', '.join(wrong)} must lie strictly between 0 and 1")
         if self.alpha < 1:
             raise ProgrammingError("alpha must be a whole number of at least 1")
+
+
+def thresholds(protection: Protection | None, **given: Any) -> Thresholds:
+    """What is asked: as given, else as the release was protected, else as usual."""
+    known = {field.name for field in fields(Thresholds)}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise ProgrammingError(
+            f"an audit has no parameter {', '.join(unknown)}",
+            hint=f"known parameters: {', '.join(sorted(known))}",
+        )
+    if protection is not None:
+        given.setdefault("relative_error", protection.relative_error)
+        given.setdefault("probability", protection.probability)
+    return Thresholds(**given)
 
 
 @dataclass(frozen=True)

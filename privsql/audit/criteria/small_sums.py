@@ -7,6 +7,7 @@ the rows it is a decoy of, each of which shows it with chance 1/c.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,11 +149,5 @@ def smallest_group(wanted: float, error: float, alpha: int) -> int:
             f" stays below {most + 0.0005:.3f}",
             hint="ask for less, or a smaller alpha or e",
         )
-    low, high = 1, LARGEST_GROUP  # c = 1 hides nothing
-    while high - low > 1:
-        middle = (low + high) // 2
-        if small_sum_privacy(middle, off, alpha) >= chance:
-            high = middle
-        else:
-            low = middle
-    return high
+    sizes = range(2, LARGEST_GROUP + 1)  # c = 1 hides nothing
+    return sizes[bisect_left(sizes, chance, key=lambda c: small_sum_privacy(c, off, alpha))]

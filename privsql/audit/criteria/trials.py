@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privsql.channels import Channel, FineGrain, Replace, Uniform
-from privsql.channels.caps import cap_of
+from privsql.channels.caps import cap_of, chances
 from privsql.errors import ChannelError
 
 Array = NDArray[np.float64]
@@ -44,11 +44,7 @@ class Tails:
 
 
 def group_cap(
-    frequency: ArrayLike,
-    retention: float,
-    size: int,
-    relative_error: float,
-    probability: float,
+    frequency: ArrayLike, retention: float, size: int, relative_error: float, probability: float
 ) -> Array:
     """Largest group that is (lambda, delta)-reconstruction-private, s_g  (RECON eq. 10).
 
@@ -61,6 +57,18 @@ def group_cap(
     array([214.04,  80.26])
     """
     return cap_of(frequency, retention, (1 - retention) / size, relative_error, probability)
+
+
+def cap_bounds(channel: Channel, relative_error: float, probability: float) -> tuple[float, float]:
+    """``s(1)`` and ``s(1/m)``: the smallest cap of any frequency, and the largest."""
+    kept, false = chances(channel)
+    if isinstance(channel, Uniform):  # all values alike
+        kept, false = kept[:1], false[:1]
+    least, most = (
+        cap_of(frequency, kept, false, relative_error, probability)
+        for frequency in (1.0, 1 / channel.size)
+    )
+    return float(least.min()), float(most.max())
 
 
 def two_binomials(channel: Channel) -> bool:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from privsql.audit.criteria.amplification import ROUNDING, gamma_for, retention_for
+from privsql.audit.criteria.amplification import ROUNDING, gamma_for, rounded_down
+from privsql.audit.criteria.columns import OWN
 from privsql.audit.criteria.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
-from privsql.audit.criteria.release_verdicts import of_ratios, of_release, rho_text, several_rows
+from privsql.audit.criteria.release_verdicts import (
+    met_or_not,
+    of_ratios,
+    of_release,
+    rho_text,
+    several_rows,
+)
 from privsql.audit.criteria.small_sums import AdviseError, smallest_group
 from privsql.audit.report.text import small
+from privsql.channels import Uniform
 from privsql.errors import with_article
 
 if TYPE_CHECKING:
     from privsql.audit.report.report import AuditReport
-
-# Mechanisms whose replacements are the column itself.
-OWN = ("identity", "swap")
 
 # Above so many values a coarser domain is the better advice.
 MANY = 200
@@ -38,56 +44,45 @@ def findings(report: AuditReport) -> tuple[Finding, ...]:
 
 
 def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
-    asked, name = report.asked, column.name
+    asked, finding = report.asked, partial(Finding, column.name)
     pair, allowed = rho_text(asked), gamma_for(asked.rho1, asked.rho2)
     if column.values == 2:
-        yield Finding(
-            name,
-            "m = 2",
-            "note",
+        text = (
             "the domain has two values: anyone who knows that a published value is false knows"
-            " the true one (RECON assumes more than two)",
+            " the true one (RECON assumes more than two)"
         )
+        yield finding("m = 2", "note", text)
     if math.isinf(column.gamma):
+        advice = "choose uniform or replace, with replacement probabilities above 0"
         kept = column.retention is not None and column.retention[1] >= 1
-        own = column.mechanism in (*OWN, "decoy")
-        yield Finding(
-            name,
-            "rho1-rho2",
-            "void",
-            f"{column.mechanism}: no gamma bounds what a published value reveals",
-            "a retention below 1"
-            if kept and not own
-            else "choose uniform or replace, with replacement probabilities above 0",
-        )
+        if kept and column.mechanism not in (*OWN, "decoy"):
+            advice = "a retention below 1"
+        text = f"{column.mechanism}: no gamma bounds what a published value reveals"
+        yield finding("rho1-rho2", "void", text, advice)
     else:
         fine = column.gamma <= allowed * (1 + ROUNDING)
-        advice = None
+        change = None if fine else "lower the retention"
         if not fine and column.mechanism in ("uniform", "finegrain"):
-            most = retention_for(column.values, rho=(asked.rho1, asked.rho2))
-            advice = f"retention {_down(most)} or less would do for {column.values:,} values"
-            if column.values > MANY:
-                advice += ", or a coarser domain"
+            most = Uniform.from_rho(asked.rho1, asked.rho2, column.values).retention
+            change = f"retention {_down(most)} or less would do for {column.values:,} values"
+            change += ", or a coarser domain" * (column.values > MANY)
         # A draw that can be repeated, or what raw data decided, is not in the channel.
         bare = report.privacy.seeded or bool(report.privacy.raw)
-        yield Finding(
-            name,
-            "rho1-rho2",
-            ("note" if bare else "holds") if fine else "fails",
+        text = (
             f"gamma {column.gamma:.4g}, epsilon {column.epsilon:.4g}; {pair} allows gamma"
             f" {allowed:.4g}. Upward a prior of {asked.rho1:g} reaches at most {column.upward:.3g};"
             f" downward {asked.rho2:g} falls to no less than {column.downward:.3g}"
-            + " (from its channel alone: the release does not promise it)"
-            * bare,
-            advice if fine else advice or "lower the retention",
         )
+        text += " (from its channel alone: the release does not promise it)" * bare
+        verdict: Verdict = ("note" if bare else "holds") if fine else "fails"
+        yield finding("rho1-rho2", verdict, text, change)
         yield from _values(column, pair, bare=bare)
     yield from _rare(column, report)
     yield from _utility(column, report)
 
 
 def _values(column: ColumnAudit, pair: str, *, bare: bool) -> Iterator[Finding]:
-    if column.mechanism in ("uniform",) or not column.per_value:
+    if column.mechanism == "uniform" or not column.per_value:
         return  # all values alike
     listed = column.per_value
     up, down = column.broken
@@ -107,52 +102,45 @@ def _values(column: ColumnAudit, pair: str, *, bare: bool) -> Iterator[Finding]:
 
 
 def _rare(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
-    asked = report.asked
+    asked, gap = report.asked, report.asked.rho2 - report.asked.rho1
     if column.identity_limit is not None:
-        fine = asked.rho1 < column.identity_limit
-        yield Finding(
-            column.name,
-            "identity/swap",
-            "holds" if fine else "fails",
+        text = (
             f"safe for every rho1 below {max(column.identity_limit, 0):.4g} at rho2 ="
-            f" {asked.rho2:g}; rare values that outsiders know of are not protected",
-            None if fine else f"a retention below {_down(_most_identity(asked))}",
+            f" {asked.rho2:g}; rare values that outsiders know of are not protected"
         )
-    elif column.s_limit is not None:
-        text = f"no (s, {rho_text(asked)}) breach for s below {column.s_limit:.4g}"
-        surely = column.s_most is not None and column.s_most < column.s_limit
-        if column.s_observed is None:
-            rest = f"s cannot be above {column.s_most:.4g}" if surely else "s is not known"
-            yield Finding(
-                column.name, "(s, rho1, rho2)", "holds" if surely else "open", f"{text}; {rest}"
-            )
-            return
-        fine = column.s_observed < column.s_limit
-        source = "in the raw table" if report.known else "reconstructed from the release,"
-        advice = None
-        if not fine and math.isfinite(column.s_observed):
-            gap = asked.rho2 - asked.rho1
-            most = gap / ((1 - asked.rho2) * column.s_observed + gap)
-            advice = f"retention {_down(most)} or less would do"
-        reached = f"{source} s reaches {column.s_observed:.4g}"
-        if column.posterior is not None:
-            reached += f"; the posterior of a published rare value reaches {column.posterior:.3g}"
-        if not column.s_observed:
-            reached = f"{source} no value has a share of {asked.rho1:g} or less"
-        verdict: Verdict = "holds" if fine or surely else "fails"
-        if surely and not report.known:
-            reached += f", and it cannot be above {column.s_most:.4g}"
-        elif not report.known:
-            verdict, reached = "open", f"{reached}; these are estimates"
-        yield Finding(column.name, "(s, rho1, rho2)", verdict, f"{text}; {reached}", advice)
-
-
-def _most_identity(asked: Thresholds) -> float:
-    return (asked.rho2 - asked.rho1) / (1 - asked.rho1)
+        advice = f"a retention below {_down(gap / (1 - asked.rho1))}"
+        fine = asked.rho1 < column.identity_limit
+        yield met_or_not(column.name, "identity/swap", fine, text, advice)
+    if column.identity_limit is not None or column.s_limit is None:
+        return
+    finding = partial(Finding, column.name, "(s, rho1, rho2)")
+    text = f"no (s, {rho_text(asked)}) breach for s below {column.s_limit:.4g}"
+    surely = column.s_most is not None and column.s_most < column.s_limit
+    if column.s_observed is None:
+        rest = f"s cannot be above {column.s_most:.4g}" if surely else "s is not known"
+        yield finding("holds" if surely else "open", f"{text}; {rest}")
+        return
+    fine = column.s_observed < column.s_limit
+    source = "in the raw table" if report.known else "reconstructed from the release,"
+    change = None
+    if not fine and math.isfinite(column.s_observed):
+        most = gap / ((1 - asked.rho2) * column.s_observed + gap)
+        change = f"retention {_down(most)} or less would do"
+    reached = f"{source} s reaches {column.s_observed:.4g}"
+    if column.posterior is not None:
+        reached += f"; the posterior of a published rare value reaches {column.posterior:.3g}"
+    if not column.s_observed:
+        reached = f"{source} no value has a share of {asked.rho1:g} or less"
+    verdict: Verdict = "holds" if fine or surely else "fails"
+    if surely and not report.known:
+        reached += f", and it cannot be above {column.s_most:.4g}"
+    elif not report.known:
+        verdict, reached = "open", f"{reached}; these are estimates"
+    yield finding(verdict, f"{text}; {reached}", change)
 
 
 def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
-    asked = report.asked
+    asked, finding = report.asked, partial(Finding, column.name)
     if column.rows_needed is not None and column.reached_error is not None:
         fine = report.effective >= column.rows_needed
         there = f"there are {report.trials:,}"
@@ -162,37 +150,31 @@ def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
                 " left after groups were cut down, worth"
                 f" {math.floor(report.effective):,} rows of equal weight"
             )
-            if report.protection is not None and report.protection.scaling == "duplicate":
+            if report.duplicated:
                 unsure = "; the number of independent trials among duplicated rows is not known"
         if several_rows(report.privacy):
             unsure = "; rows of one person are not independent, so they carry less information"
-        yield Finding(
-            column.name,
-            "(n, eps, delta)",
-            ("open" if unsure else "holds") if fine else "fails",
+        text = (
             f"a share within {asked.error:g} with chance {1 - asked.miss:g} needs"
             f" {math.ceil(column.rows_needed):,} rows, and {there}, which"
-            f" give {column.reached_error:.3g} (OLAP theorem 1, a loose bound){unsure}",
-            None if fine else "more rows, a higher retention, or a wider error",
+            f" give {column.reached_error:.3g} (OLAP theorem 1, a loose bound){unsure}"
         )
+        advice = None if fine else "more rows, a higher retention, or a wider error"
+        verdict: Verdict = ("open" if unsure else "holds") if fine else "fails"
+        yield finding("(n, eps, delta)", verdict, text, advice)
     if column.small_sum is not None and column.large_sum is not None:
         fine = column.small_sum >= asked.small_sum
-        yield Finding(
-            column.name,
-            "small sums",
-            "holds" if fine else "fails",
+        text = (
             f"T_P = {column.small_sum:.3f}: a count of 1 to {asked.alpha} is off by more than"
-            f" {asked.sum_error:.0%} with at least this chance (required: {asked.small_sum:g})",
-            None if fine else _decoys(asked),
+            f" {asked.sum_error:.0%} with at least this chance (required: {asked.small_sum:g})"
         )
-        yield Finding(
-            column.name,
-            "large sums",
-            "note",
+        yield met_or_not(column.name, "small sums", fine, text, _decoys(asked))
+        text = (
             f"counts from {column.large_sum_exact:,} on are within {asked.sum_error:.0%} except"
             f" with chance {asked.miss:g} (exact binomial; Chebyshev: {column.large_sum:,.0f}; the"
-            f" paper's T_f of {column.large_sum_printed:.2g} divides by n twice)",
+            f" paper's T_f of {column.large_sum_printed:.2g} divides by n twice)"
         )
+        yield finding("large sums", "note", text)
 
 
 def _decoys(asked: Thresholds) -> str:
@@ -207,99 +189,85 @@ def _decoys(asked: Thresholds) -> str:
 
 
 def _group(group: GroupAudit, column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
-    asked = report.asked
-    what = f"(lambda, delta) = ({asked.relative_error:g}, {asked.probability:g})"
-    if group.known and group.violating is not None:
-        broken = group.violating[0]
-        text = (
-            f"{what}: {broken:,} of {group.groups:,} groups violate it (v_g ="
-            f" {group.v_g:.1%}), with {group.violating[1]:,} of {group.people:,} people (v_r ="
-            f" {group.v_r:.1%})"
-        )
-        verdict = "fails" if broken else "holds"
-    else:
-        least, most = group.least[0], group.most[0]
-        range_of = f"{least:,}" if least == most else f"at least {least:,} and at most {most:,}"
-        text = (
-            f"{what}: {range_of} of {group.groups:,} groups violate it, whatever the raw values are"
-        )
-        if group.violating is not None:
-            text += (
-                f"; going by frequencies reconstructed from the release, {group.violating[0]:,} do"
-                " (v_g ="
-                f" {group.v_g:.1%}), with {group.violating[1]:,} people (v_r = {group.v_r:.1%})"
-            )
-        verdict = "fails" if group.least[0] else "holds" if not group.most[0] else "open"
-    advice = None
-    if verdict != "holds":
-        advice = (
-            f"[protect.reconstruction] lambda = {asked.relative_error:g}, delta ="
-            f' {asked.probability:g}, cap = "one" cuts such groups down; a lower retention raises'
-            " every cap"
-        )
-        if report.protection is not None and report.protection.cap != "one":
-            advice = 'cap = "one" in [protect.reconstruction] needs no estimate of f'
-        elif column.mechanism in OWN:
-            advice = "a lower retention raises every cap; uniform columns can also be cut down"
-        elif several_rows(report.privacy):
-            advice = "reduce the source to one row per person: only then can groups be cut down"
-    kind = "fails" if verdict == "fails" else "holds" if verdict == "holds" else "open"
-    yield Finding(
-        group.column,
-        "(lambda, delta)",
-        kind,  # type: ignore[arg-type]
-        text,
-        advice,
-    )
+    finding = partial(Finding, group.column, "(lambda, delta)")
+    verdict, text = _violations(group, report.asked)
+    yield finding(verdict, text, None if verdict == "holds" else _cut_down(column, report))
     if verdict == "holds" and report.merged:
-        yield Finding(
-            group.column,
-            "(lambda, delta)",
-            "note",
+        text = (
             "this applies to whole groups of merged values; the merged values themselves are"
             " published, and a part of a group may contain one value more often and exceed its"
-            " own cap",
+            " own cap"
         )
+        yield finding("note", text)
     if column.mechanism in OWN:
-        yield Finding(
-            group.column,
-            "(lambda, delta)",
-            "note",
+        text = (
             f"rows of {with_article(column.mechanism)} column depend on each other: caps and tails"
-            " assume independence and are approximations",
+            " assume independence and are approximations"
         )
-    shown = [tail for tail in group.tails if tail.exact is not None]
-    if shown:
-        worst = shown[0]
-        assert worst.exact is not None  # noqa: S101 - chosen so
-        yield Finding(
-            group.column,
-            "tails",
-            "note",
-            f"in the group most at risk ({worst.trials:,} trials, f = {worst.frequency:.3g}"
-            + " by reconstruction" * (not group.known)
-            + f", s_g = {worst.cap:,.0f}) an estimate of f is within {asked.relative_error:.0%}"
-            f" with chance {_chance(worst.exact.within)}; the Chernoff bounds on a miss are"
-            f" {small(worst.chernoff.lower)} below and {small(worst.chernoff.upper)} above, the"
-            f" exact chances {small(worst.exact.lower)} and {small(worst.exact.upper)}",
-        )
-    elif group.tails:
-        yield Finding(
-            group.column,
-            "tails",
-            "note",
-            "Chernoff bounds only: other values differ in their chance of being published as one"
-            " value, so its count is not a sum of two binomials",
-        )
-    if report.protection is not None and report.protection.scaling == "duplicate":
-        yield Finding(
-            group.column,
-            "(lambda, delta)",
-            "note",
+        yield finding("note", text)
+    if group.tails:
+        yield Finding(group.column, "tails", "note", _tails(group, report.asked.relative_error))
+    if report.duplicated:
+        text = (
             "rows were duplicated, so the number of trials is not known: groups are assumed to"
-            " have as many as the caps of the release allowed, and copies reveal s_g, hence f",
-            'scaling = "weight"',
+            " have as many as the caps of the release allowed, and copies reveal s_g, hence f"
         )
+        yield finding("note", text, 'scaling = "weight"')
+
+
+def _violations(group: GroupAudit, asked: Thresholds) -> tuple[Verdict, str]:
+    """Whether groups violate (lambda, delta), and how many of them do."""
+    text = f"(lambda, delta) = ({asked.relative_error:g}, {asked.probability:g}): "
+    if group.known and group.violating is not None:
+        broken, people = group.violating
+        text += (
+            f"{broken:,} of {group.groups:,} groups violate it (v_g = {group.v_g:.1%}), with"
+            f" {people:,} of {group.people:,} people (v_r = {group.v_r:.1%})"
+        )
+        return "fails" if broken else "holds", text
+    least, most = group.least[0], group.most[0]
+    text += f"{least:,}" if least == most else f"at least {least:,} and at most {most:,}"
+    text += f" of {group.groups:,} groups violate it, whatever the raw values are"
+    if group.violating is not None:
+        broken, people = group.violating
+        text += (
+            f"; going by frequencies reconstructed from the release, {broken:,} do (v_g ="
+            f" {group.v_g:.1%}), with {people:,} people (v_r = {group.v_r:.1%})"
+        )
+    return "fails" if least else "holds" if not most else "open", text
+
+
+def _cut_down(column: ColumnAudit, report: AuditReport) -> str:
+    """What to change where groups violate (lambda, delta)."""
+    if report.protection is not None and report.protection.cap != "one":
+        return 'cap = "one" in [protect.reconstruction] needs no estimate of f'
+    if column.mechanism in OWN:
+        return "a lower retention raises every cap; uniform columns can also be cut down"
+    if several_rows(report.privacy):
+        return "reduce the source to one row per person: only then can groups be cut down"
+    return (
+        f"[protect.reconstruction] lambda = {report.asked.relative_error:g}, delta ="
+        f' {report.asked.probability:g}, cap = "one" cuts such groups down; a lower retention'
+        " raises every cap"
+    )
+
+
+def _tails(group: GroupAudit, error: float) -> str:
+    """The chances of the group most at risk."""
+    worst = next((tail for tail in group.tails if tail.exact is not None), None)
+    if worst is None or worst.exact is None:
+        return (
+            "Chernoff bounds only: other values differ in their chance of being published as one"
+            " value, so its count is not a sum of two binomials"
+        )
+    source = "" if group.known else " by reconstruction"
+    return (
+        f"in the group most at risk ({worst.trials:,} trials, f = {worst.frequency:.3g}{source},"
+        f" s_g = {worst.cap:,.0f}) an estimate of f is within {error:.0%} with chance"
+        f" {_chance(worst.exact.within)}; the Chernoff bounds on a miss are"
+        f" {small(worst.chernoff.lower)} below and {small(worst.chernoff.upper)} above, the"
+        f" exact chances {small(worst.exact.lower)} and {small(worst.exact.upper)}"
+    )
 
 
 def _chance(within: float) -> str:
@@ -313,5 +281,4 @@ def _chance(within: float) -> str:
 
 def _down(number: float) -> str:
     """Three digits that are not above a number."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
-    return f"{math.floor(number / unit + 1e-9) * unit:.3g}"
+    return f"{rounded_down(number, 3):.3g}"

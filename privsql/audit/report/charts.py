@@ -20,7 +20,6 @@ class Line:
 
     name: str
     points: tuple[tuple[float, float], ...]
-    dots: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,12 @@ def axis_of(values: Sequence[float], label: str, *, log: bool = False) -> Axis:
 
 
 def chart(lines: Sequence[Line], across: Axis, up: Axis) -> str:
-    """Lines (or dots) in one frame, with a legend where there is more than one."""
+    """Lines in one frame, with a legend where there is more than one."""
     parts = [_frame(across, up)]
     for i, line in enumerate(lines):
         colour = COLOURS[i % len(COLOURS)]
         points = [_at(x, y, across, up) for x, y in line.points if math.isfinite(y)]
-        if line.dots:
-            parts += [f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in points]
-        elif points:
+        if points:
             path = " ".join(f"{x},{y}" for x, y in points)
             parts.append(
                 f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'

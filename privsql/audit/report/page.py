@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from privsql.audit.criteria.expected import half_width, half_width_conditions
 from privsql.audit.criteria.findings import ColumnAudit
 from privsql.audit.criteria.trials import group_cap
 from privsql.audit.report.charts import Axis, Line, axis_of, bars, chart
-from privsql.audit.report.text import small
+from privsql.audit.report.text import both
 from privsql.files import written
 
 if TYPE_CHECKING:
@@ -62,60 +62,52 @@ def page(report: AuditReport) -> str:
 def pictures(report: AuditReport) -> Iterator[tuple[str, str]]:
     """Captions with pictures; those that have nothing to show are left out."""
     kept = [column for column in report.columns if column.retention is not None][:DRAWN]
-    kept = [column for column in kept if column.retention and column.retention[0] > 0]
-    n = max(round(report.effective), 2)
+    kept = [column for column in kept if _p(column) > 0]
     if kept:
-        yield _by_count(kept, n)
-        yield _by_conditions(kept, n)
-        yield _caps(kept, report)
+        yield from _curves(kept, report)
     yield from _tails(report)
     yield from _utility(report)
 
 
-def _by_count(columns: list[ColumnAudit], n: int) -> tuple[str, str]:
+def _curves(columns: list[ColumnAudit], report: AuditReport) -> Iterator[tuple[str, str]]:
+    """What the channels alone decide: widths by count and by conditions, and caps."""
+    asked, n = report.asked, max(round(report.effective), 2)
+
+    def lines(
+        points: Sequence[float], height: Callable[[ColumnAudit, float], float], label: str
+    ) -> tuple[list[Line], Axis]:
+        found = [Line(c.name, tuple((x, height(c, x)) for x in points)) for c in columns]
+        return found, axis_of([y for line in found for _, y in line.points], label, log=True)
+
+    def by_count(column: ColumnAudit, count: float) -> float:
+        return half_width(count, n, _p(column), 1 / column.values) / count
+
+    def by_conditions(column: ColumnAudit, conditions: float) -> float:
+        return half_width_conditions(conditions, n, _p(column)) / n
+
+    def cap(column: ColumnAudit, share: float) -> float:
+        wanted = (asked.relative_error, asked.probability)
+        return float(group_cap(share, _p(column), column.values, *wanted))
+
     counts = [n ** (i / 40) for i in range(1, 41)]
-    lines = [
-        Line(c.name, tuple((x, half_width(x, n, _p(c), 1 / c.values) / x) for x in counts))
-        for c in columns
-    ]
-    up = axis_of([y for line in lines for _, y in line.points], "half width / count", log=True)
+    drawn, up = lines(counts, by_count, "half width / count")
     caption = (
         "Half of the 95% interval of one value's count, relative to the count, by the count, over"
         f" all {n:,} rows. Above 1 a count cannot be distinguished from zero."
     )
-    return caption, chart(lines, axis_of([1.0, *counts], "count", log=True), up)
-
-
-def _by_conditions(columns: list[ColumnAudit], n: int) -> tuple[str, str]:
-    lines = [
-        Line(
-            c.name,
-            tuple((k, half_width_conditions(k, n, _p(c)) / n) for k in range(1, CONDITIONS + 1)),
-            dots=False,
-        )
-        for c in columns
-    ]
-    up = axis_of([y for line in lines for _, y in line.points], "half width / rows", log=True)
+    yield caption, chart(drawn, axis_of([1.0, *counts], "count", log=True), up)
+    drawn, up = lines(range(1, CONDITIONS + 1), by_conditions, "half width / rows")
     caption = (
         "Half of the 95% interval of a count, relative to all rows, by the number of conditions on"
         " columns of this retention, each true for half of the rows and of the domain."
     )
-    return caption, chart(lines, Axis(1, CONDITIONS, False, "conditions"), up)
-
-
-def _caps(columns: list[ColumnAudit], report: AuditReport) -> tuple[str, str]:
-    asked = report.asked
-    shares = [i / 50 for i in range(1, 51)]
-    lines = []
-    for column in columns:
-        caps = group_cap(shares, _p(column), column.values, asked.relative_error, asked.probability)
-        lines.append(Line(column.name, tuple(zip(shares, caps.tolist(), strict=True))))
-    up = axis_of([y for line in lines for _, y in line.points], "s_g (rows)", log=True)
+    yield caption, chart(drawn, Axis(1, CONDITIONS, False, "conditions"), up)
+    drawn, up = lines([i / 50 for i in range(1, 51)], cap, "s_g (rows)")
     caption = (
         "Largest private group s_g by the largest frequency f in it, at lambda ="
         f" {asked.relative_error:g}, delta = {asked.probability:g} (uniform replacement)."
     )
-    return caption, chart(lines, Axis(0, 1, False, "f"), up)
+    yield caption, chart(drawn, Axis(0, 1, False, "f"), up)
 
 
 def _tails(report: AuditReport) -> Iterator[tuple[str, str]]:
@@ -174,16 +166,10 @@ def _groups(report: AuditReport) -> str:
     rows = ""
     for group in report.groups:
         for tail in group.tails[:20]:
-            exact = (
-                ""
-                if tail.exact is None
-                else f"{small(tail.exact.lower)}, {small(tail.exact.upper)}"
-            )
             rows += (
                 f"<tr><td>{escape(group.column)}</td><td>{tail.group}</td><td>{tail.rows:,}</td>"
                 f"<td>{tail.trials:,}</td><td>{tail.frequency:.3f}</td><td>{tail.cap:,.0f}</td>"
-                f"<td>{small(tail.chernoff.lower)}, {small(tail.chernoff.upper)}</td>"
-                f"<td>{exact}</td></tr>"
+                f"<td>{both(tail.chernoff)}</td><td>{both(tail.exact)}</td></tr>"
             )
     head = (
         "<tr><th>column</th><th>group</th><th>rows</th><th>trials</th><th>f</th><th>s_g</th>"

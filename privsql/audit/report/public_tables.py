@@ -22,28 +22,27 @@ raw ones where the spec says so); sizes of groups show it, as every refusal of a
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from privsql.audit.criteria.amplification import Array, s_limit_many, s_limit_sets
-from privsql.audit.criteria.columns import audit_column, replacing
-from privsql.audit.criteria.findings import ColumnAudit, GroupAudit, JointAudit, Thresholds
+from privsql.audit.criteria.amplification import Array
+from privsql.audit.criteria.columns import audit_column, joint_limits
+from privsql.audit.criteria.findings import ColumnAudit, Thresholds, thresholds
+from privsql.audit.criteria.trials import cap_bounds
 from privsql.audit.criteria.verdicts import findings
+from privsql.audit.groups import audit_groups
 from privsql.audit.report.report import AuditReport
 from privsql.audit.report.tables import columns_table, findings_table, values_table
-from privsql.channels import Channel, Uniform
-from privsql.channels.caps import cap_of, chances
-from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.release.manifest import Manifest, SensitiveColumn
 
 # Columns of the publisher's tables that are reconstructed.
 RECONSTRUCTED = ("s_observed", "posterior", "record_utility")
 RECONSTRUCTED_VALUES = ("share", "error")
 
-_GROUPS: dict[str, pa.DataType] = {
+GROUPS: dict[str, pa.DataType] = {
     "column_name": pa.string(),
     "group_number": pa.int64(),
     "rows": pa.int64(),
@@ -51,19 +50,15 @@ _GROUPS: dict[str, pa.DataType] = {
     "cap_most": pa.float64(),
     "verdict": pa.string(),
 }
-GROUPS = pa.schema(_GROUPS)
 
 
 def public_tables(manifest: Manifest, sizes: Array) -> dict[str, pa.Table]:
     """All tables by name; ``sizes`` are the rows of each personal group, which are public."""
-    asked = _thresholds(manifest)
+    asked = thresholds(manifest.protection)
     rows = float(sizes.sum())
     columns = tuple(_column(column, rows, asked, manifest) for column in manifest.sensitive)
-    bounds = {
-        column.name: _bounds(column.channel, asked)
-        for column in manifest.sensitive
-        if _stated(column, manifest)
-    }
+    stated = [column for column in manifest.sensitive if _stated(column, manifest)]
+    cut = manifest.protection is not None
     report = AuditReport(
         release="",
         table=manifest.table,
@@ -76,31 +71,23 @@ def public_tables(manifest: Manifest, sizes: Array) -> dict[str, pa.Table]:
         protection=manifest.protection,
         columns=columns,
         groups=tuple(
-            _group(name, sizes, *each, cut=manifest.protection is not None)
-            for name, each in bounds.items()
+            audit_groups(
+                column.name, column.channel, None, sizes, sizes, asked, known=False, hidden=cut
+            )
+            for column in stated
         ),
-        joint=_joint(manifest, asked),
-        ratios=(),
+        joint=joint_limits(stated, asked) if len(stated) == len(columns) else None,
+        ratios=(),  # they compare with another method, and say nothing of this release
         findings=(),
         merged=manifest.groups.merge != "none",
     )
-    # The last finding compares with another method; it says nothing of this release.
-    said = tuple(each for each in findings(report) if each.criterion != "ratios")
-    report = replace(report, findings=said)
+    report = replace(report, findings=findings(report))
     return {
         "audit_findings": findings_table(report),
         "audit_columns": columns_table(report).drop_columns(list(RECONSTRUCTED)),
         "audit_values": values_table(report).drop_columns(list(RECONSTRUCTED_VALUES)),
-        "audit_groups": _groups(bounds, sizes, cut=manifest.protection is not None),
+        "audit_groups": _groups(stated, sizes, asked, cut=cut),
     }
-
-
-def _thresholds(manifest: Manifest) -> Thresholds:
-    """The release's own lambda and delta where it was protected by them."""
-    own = manifest.protection
-    if own is None:
-        return Thresholds()
-    return Thresholds(relative_error=own.relative_error, probability=own.probability)
 
 
 def _stated(column: SensitiveColumn, manifest: Manifest) -> bool:
@@ -120,88 +107,28 @@ def _column(
     return found if manifest.protection is None else replace(found, reached_error=None)
 
 
-def _bounds(channel: Channel, asked: Thresholds) -> tuple[float, float]:
-    """``s(1)`` and ``s(1/m)``: the smallest cap of any frequency, and the largest."""
-    kept, false = chances(channel)
-    if isinstance(channel, Uniform):  # all values alike
-        kept, false = kept[:1], false[:1]
-    wanted = (asked.relative_error, asked.probability)
-    least = float(cap_of(1.0, kept, false, *wanted).min())
-    return least, float(cap_of(1 / channel.size, kept, false, *wanted).max())
-
-
-def _group(column: str, sizes: Array, least: float, most: float, *, cut: bool) -> GroupAudit:
-    """How many groups violate at least and at most; where they were cut down, at least none."""
-    present = np.flatnonzero(sizes > 0)
-    rows = sizes[present]
-
-    def count(cap: float) -> tuple[int, int]:
-        """Groups and people."""
-        return int((rows > cap).sum()), round(float(rows[rows > cap].sum()))
-
-    nothing = np.zeros(0)
-    return GroupAudit(
-        column=column,
-        known=False,
-        groups=len(present),
-        people=round(float(rows.sum())),
-        least=(0, 0) if cut else count(most),
-        violating=None,
-        most=count(least),
-        number=present,
-        rows=rows,
-        trials=nothing,
-        frequency=nothing,
-        cap=nothing,
-        tails=(),
-    )
-
-
-def _groups(bounds: dict[str, tuple[float, float]], sizes: Array, *, cut: bool) -> pa.Table:
+def _groups(
+    columns: Sequence[SensitiveColumn], sizes: Array, asked: Thresholds, *, cut: bool
+) -> pa.Table:
     """One row per column and non-empty group: its rows, its bounds, and its verdict."""
     present = np.flatnonzero(sizes > 0)
     rows = sizes[present]
-    parts = []
-    for name, (least, most) in bounds.items():
-        unsure = "open" if cut else "fails"
-        verdict = np.where(rows <= least, "holds", np.where(rows > most, unsure, "open"))
+    schema, parts = pa.schema(GROUPS), []
+    for column in columns:
+        least, most = cap_bounds(column.channel, asked.relative_error, asked.probability)
+        fails = "open" if cut else "fails"
+        verdict = np.where(rows <= least, "holds", np.where(rows > most, fails, "open"))
         parts.append(
             pa.table(
                 {
-                    "column_name": pa.repeat(name, len(rows)),
+                    "column_name": pa.repeat(column.name, len(rows)),
                     "group_number": pa.array(present, pa.int64()),
                     "rows": pa.array(np.rint(rows).astype(np.int64)),
                     "cap_least": pa.repeat(least, len(rows)),
                     "cap_most": pa.repeat(most, len(rows)),
                     "verdict": pa.array(verdict.tolist(), pa.string()),
                 },
-                schema=GROUPS,
+                schema=schema,
             )
         )
-    return pa.concat_tables([GROUPS.empty_table(), *parts])
-
-
-def _joint(manifest: Manifest, asked: Thresholds) -> JointAudit | None:
-    """The limit of s for combinations of values, one a column (OLAP thm 5), and its most.
-
-    ``p/m <= rho1 / prod min q`` for combinations that rho1 is asked of, whatever the data.
-    """
-    used = [
-        (column, q)
-        for column in manifest.sensitive
-        if _stated(column, manifest)
-        and column.domain.size <= MATERIALISE_LIMIT
-        and (q := replacing(column.channel)) is not None
-    ]
-    if len(manifest.sensitive) < 2 or len(used) < len(manifest.sensitive):
-        return None
-    kept = [column.channel.retention for column, _ in used]  # type: ignore[attr-defined]
-    rarest = math.prod(float(q.min()) for _, q in used)
-    return JointAudit(
-        columns=tuple(column.name for column, _ in used),
-        limit=s_limit_many(kept, asked.rho1, asked.rho2, [float(q.max()) for _, q in used]),
-        limit_small=s_limit_many(kept, asked.rho1, asked.rho2),
-        limit_sets=s_limit_sets(kept, asked.rho1, asked.rho2),
-        observed=None,
-        most=asked.rho1 / rarest if rarest > 0 else math.inf,
-    )
+    return pa.concat_tables([schema.empty_table(), *parts])

@@ -60,6 +60,11 @@ class AuditReport:
         return summary_text(self)
 
     @property
+    def duplicated(self) -> bool:
+        """Whether groups were cut down by duplicating rows, which hides their trials."""
+        return self.protection is not None and self.protection.scaling == "duplicate"
+
+    @property
     def holds(self) -> bool:
         """Whether every criterion is met: none fails, none is void, none is left open."""
         return all(finding.verdict in ("holds", "note") for finding in self.findings)
@@ -92,7 +97,7 @@ class AuditReport:
             "ratios": [asdict(each) for each in self.ratios],
             "findings": [asdict(finding) for finding in self.findings],
         }
-        found: dict[str, Any] = _finite(document)
+        found: dict[str, Any] = finite(document)
         return found
 
     def to_json(self) -> str:
@@ -121,11 +126,12 @@ class AuditReport:
         write_page(self, Path(path), force=force)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Plain data for JSON, which has no infinity: what has no number is None."""
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,13 +12,16 @@ them; what a session shows of them, under the release's policy, is less (``table
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from privsql.audit.criteria.findings import GroupAudit
+from privsql.audit.criteria.findings import GroupAudit, GroupTail
+from privsql.audit.criteria.trials import Tails
 from privsql.errors import OperationalError
 from privsql.files import made_whole
 
@@ -32,9 +35,7 @@ def tables_of(report: AuditReport) -> dict[str, pa.Table]:
         "audit_findings": findings_table(report),
         "audit_columns": columns_table(report),
         "audit_values": values_table(report),
-        "audit_groups": pa.concat_tables([_groups(each) for each in report.groups])
-        if report.groups
-        else _groups(None),
+        "audit_groups": groups_table(report.groups),
     }
 
 
@@ -88,42 +89,39 @@ def values_table(report: AuditReport) -> pa.Table:
         for column in report.columns
         for value in column.per_value
     ]
-    kinds = {"column_name": pa.string(), "code": pa.int64()}
-    names = ("column_name", "code", "up", "down", "kept", "share", "error")
-    return pa.table(
-        {
-            name: pa.array([row[name] for row in rows], kinds.get(name, pa.float64()))
-            for name in names
-        }
-    )
+    kinds: dict[str, pa.DataType] = {"column_name": pa.string(), "code": pa.int64()}
+    kinds |= dict.fromkeys(("up", "down", "kept", "share", "error"), pa.float64())
+    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
-def _groups(group: GroupAudit | None) -> pa.Table:
-    known = {} if group is None else {tail.group: tail for tail in group.tails}
-    numbers = [] if group is None else group.number.tolist()
-    tails = [known.get(number) for number in numbers]
+def groups_table(groups: Sequence[GroupAudit]) -> pa.Table:
+    """One row per column and non-empty personal group."""
+    audits = [group for group in groups for _ in group.number]
+    tails: list[GroupTail | None] = []
+    for group in groups:
+        known = {tail.group: tail for tail in group.tails}
+        tails += [known.get(number) for number in group.number.tolist()]
+    bounds = [None if tail is None else tail.chernoff for tail in tails]
     exact = [None if tail is None else tail.exact for tail in tails]
 
-    def figures(values: Any) -> Any:
-        return pa.array(values, pa.float64())
+    def joined(name: str) -> Any:
+        return np.concatenate([np.zeros(0), *(getattr(group, name) for group in groups)])
 
-    columns: dict[str, Any] = {
-        "column_name": pa.array(
-            [] if group is None else [group.column] * len(numbers), pa.string()
-        ),
-        "group_number": pa.array(numbers, pa.int64()),
-        "rows": figures([] if group is None else group.rows),
-        "trials": figures([] if group is None else group.trials),
-        "frequency": figures([] if group is None else group.frequency),
-        "cap": figures([] if group is None else group.cap),
-        "violates": pa.array([] if group is None else group.trials > group.cap, pa.bool_()),
-        "chernoff_lower": figures([None if t is None else t.chernoff.lower for t in tails]),
-        "chernoff_upper": figures([None if t is None else t.chernoff.upper for t in tails]),
-        "exact_lower": figures([None if t is None else t.lower for t in exact]),
-        "exact_upper": figures([None if t is None else t.upper for t in exact]),
-        "frequency_is": pa.array(
-            [] if group is None else ["raw" if group.known else "reconstructed"] * len(numbers),
-            pa.string(),
-        ),
-    }
-    return pa.table(columns)
+    def chances(found: Sequence[Tails | None], side: str) -> Any:
+        return pa.array([t if t is None else getattr(t, side) for t in found], pa.float64())
+
+    return pa.table(
+        {
+            "column_name": pa.array([group.column for group in audits], pa.string()),
+            "group_number": joined("number").astype(np.int64),
+            **{name: joined(name) for name in ("rows", "trials", "frequency", "cap")},
+            "violates": joined("trials") > joined("cap"),
+            "chernoff_lower": chances(bounds, "lower"),
+            "chernoff_upper": chances(bounds, "upper"),
+            "exact_lower": chances(exact, "lower"),
+            "exact_upper": chances(exact, "upper"),
+            "frequency_is": pa.array(
+                ["raw" if group.known else "reconstructed" for group in audits], pa.string()
+            ),
+        }
+    )

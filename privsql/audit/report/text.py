@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from privsql.audit.criteria.findings import Finding, GroupAudit
+from privsql.audit.criteria.findings import GroupAudit
+from privsql.audit.criteria.trials import Tails
 from privsql.errors import wrapped
 
 if TYPE_CHECKING:
@@ -19,9 +22,7 @@ SHOWN = 5
 
 def summary_text(report: AuditReport, width: int = WIDTH) -> str:
     """What was checked, how many criteria hold, and which do not."""
-    counts = {
-        verdict: sum(each.verdict == verdict for each in report.findings) for verdict in MARKS
-    }
+    counts = Counter(each.verdict for each in report.findings)
     source = (
         "frequencies are those of the raw table (for its publisher only)"
         if report.known
@@ -48,38 +49,32 @@ def summary_text(report: AuditReport, width: int = WIDTH) -> str:
 def report_text(report: AuditReport, width: int = WIDTH) -> str:
     """The summary, then every finding by subject, then the groups most at risk."""
     lines = [summary_text(report, width)]
-    subject = None
-    for finding in sorted(report.findings, key=lambda each: _place(each, report)):
-        if finding.subject != subject:
-            subject = finding.subject
-            lines += ["", _title(subject, report)]
-        lines += _wrapped(
-            f"{finding.criterion}: {finding.text}", f"{MARKS[finding.verdict]} ", width
-        )
-        if finding.advice:
-            lines += _wrapped(f"change: {finding.advice}", "       ", width)
+    subjects = {column.name: i for i, column in enumerate(report.columns)}
+    ordered = sorted(report.findings, key=lambda each: subjects.get(each.subject, -1))
+    for subject, findings in groupby(ordered, key=lambda each: each.subject):
+        lines += ["", _title(subject, report)]
+        for finding in findings:
+            text = f"{finding.criterion}: {finding.text}"
+            lines += _wrapped(text, f"{MARKS[finding.verdict]} ", width)
+            if finding.advice:
+                lines += _wrapped(f"change: {finding.advice}", "       ", width)
     for group in report.groups:
         if group.tails:
             lines += ["", *_tails(group)]
     return "\n".join(lines)
 
 
-def _place(finding: Finding, report: AuditReport) -> int:
-    names = [column.name for column in report.columns]
-    return names.index(finding.subject) + 1 if finding.subject in names else 0
-
-
 def _title(subject: str, report: AuditReport) -> str:
-    for column in report.columns:
-        if column.name == subject:
-            kept = ""
-            if column.retention is not None:
-                low, high = column.retention
-                kept = f", retention {low:.3g}" + (f" to {high:.3g}" if high > low else "")
-            elif column.group_size is not None:
-                kept = f", groups of {column.group_size}"
-            return f"{subject} ({column.mechanism}, {column.values:,} values{kept})"
-    return "The release"
+    column = next((column for column in report.columns if column.name == subject), None)
+    if column is None:
+        return "The release"
+    kept = ""
+    if column.retention is not None:
+        low, high = column.retention
+        kept = f", retention {low:.3g}" + (f" to {high:.3g}" if high > low else "")
+    elif column.group_size is not None:
+        kept = f", groups of {column.group_size}"
+    return f"{subject} ({column.mechanism}, {column.values:,} values{kept})"
 
 
 def small(chance: float) -> str:
@@ -91,6 +86,11 @@ def small(chance: float) -> str:
     return f"{chance:.2g}" if chance >= 1e-15 else "<1e-15"
 
 
+def both(tails: Tails | None, none: str = "") -> str:
+    """The chances of two tails."""
+    return none if tails is None else f"{small(tails.lower)}, {small(tails.upper)}"
+
+
 def _tails(group: GroupAudit) -> list[str]:
     tails, total, groups = group.tails[:SHOWN], len(group.tails), group.groups
     lines = [
@@ -99,16 +99,11 @@ def _tails(group: GroupAudit) -> list[str]:
         f"  {'group':>8} {'rows':>9} {'trials':>9} {'f':>6} {'s_g':>9}"
         f"  {'Chernoff':>17}  {'exact':>17}",
     ]
-    for tail in tails:
-        exact = (
-            "-" if tail.exact is None else f"{small(tail.exact.lower)}, {small(tail.exact.upper)}"
-        )
-        bound = f"{small(tail.chernoff.lower)}, {small(tail.chernoff.upper)}"
-        lines.append(
-            f"  {tail.group:>8} {tail.rows:>9,} {tail.trials:>9,} {tail.frequency:>6.3f}"
-            f" {tail.cap:>9,.0f}  {bound:>17}"
-            f"  {exact:>17}"
-        )
+    lines += [
+        f"  {tail.group:>8} {tail.rows:>9,} {tail.trials:>9,} {tail.frequency:>6.3f}"
+        f" {tail.cap:>9,.0f}  {both(tail.chernoff):>17}  {both(tail.exact, '-'):>17}"
+        for tail in tails
+    ]
     if total > len(tails):
         lines.append(f"  and {total - len(tails):,} more in the tables")
     if groups > total:

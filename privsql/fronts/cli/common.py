@@ -14,9 +14,10 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
@@ -26,7 +27,7 @@ from privsql.session.settings import ESTIMATORS
 if TYPE_CHECKING:
     from rich.console import Console
 
-HELP = {"help_option_names": ["-h", "--help"]}
+HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
 PATH = click.Path(path_type=Path)
 INTERRUPTED = "interrupted; nothing was changed"
 
@@ -38,13 +39,7 @@ def output_option(about: str, *, required: bool = False) -> Callable[[Any], Any]
         return None if path == Path("-") and not required else path
 
     return click.option(
-        "-o",
-        "--output",
-        type=PATH,
-        metavar="FILE",
-        required=required,
-        callback=named,
-        help=about,
+        "-o", "--output", type=PATH, metavar="FILE", required=required, callback=named, help=about
     )
 
 
@@ -86,50 +81,20 @@ setting_options = together(
 )
 
 
-class Lazy(MutableMapping[str, click.Command]):
+class Lazy(UserDict[str, Any]):
     """Commands by name, each imported on first use: ``module:attribute``."""
-
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = dict(places)
-        self._known: dict[str, click.Command] = {}
 
     def __getitem__(self, name: str) -> click.Command:
         """Import the module of a command."""
-        if name not in self._known:
-            module, _, attribute = self._places[name].partition(":")
-            self._known[name] = getattr(importlib.import_module(module), attribute)
-        return self._known[name]
-
-    def __contains__(self, name: object) -> bool:
-        """Whether there is such a command; nothing is imported to tell."""
-        return name in self._places
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        """Add a command that is there already."""
-        self._places.setdefault(name, "")
-        self._known[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        """Forget a command."""
-        del self._places[name]
-        self._known.pop(name, None)
-
-    def __iter__(self) -> Iterator[str]:
-        """Names, in the order in which they were given."""
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._places)
+        found = super().__getitem__(name)
+        if isinstance(found, str):
+            module, _, attribute = found.partition(":")
+            found = self[name] = getattr(importlib.import_module(module), attribute)
+        return cast(click.Command, found)
 
 
 class Commands(click.Group):
-    """A group whose commands print errors of privsql on stderr and exit with code 1.
-
-    ``sections`` are headings of the help with the names below each, in the order of both.
-    """
-
-    sections: Mapping[str, tuple[str, ...]] = {}
+    """A group whose commands print errors of privsql on stderr and exit with code 1."""
 
     def invoke(self, context: click.Context) -> Any:
         """Run a command; an error of the user's is a message, never a traceback."""
@@ -156,20 +121,6 @@ class Commands(click.Group):
             raise click.UsageError(f"No such command {name!r}.{hint}", ctx=context)
         return super().resolve_command(context, arguments)
 
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands under their headings."""
-        if not self.sections:
-            super().format_commands(context, formatter)
-            return
-        width = max(map(len, self.commands))
-        for heading, names in self.sections.items():
-            # Names of one width, so that the texts of all headings stand under each other.
-            found = [
-                (f"{name:{width}}", self.commands[name].get_short_help_str(80)) for name in names
-            ]
-            with formatter.section(heading):
-                formatter.write_dl(found)
-
 
 def fail(text: str) -> NoReturn:
     """Say why on stderr, and end with exit code 1."""
@@ -179,15 +130,14 @@ def fail(text: str) -> NoReturn:
 
 def failed(problem: Error) -> NoReturn:
     """Print an error on stderr, and end with exit code 1."""
-    width = terminal_width(sys.stderr)
-    if width is None:
-        click.echo(str(problem), err=True)
-        sys.exit(1)
-    from privsql.fronts.shell import display as showing
-    from privsql.fronts.shell import style as looks
+    text, width = str(problem), terminal_width(sys.stderr)
+    if width is not None:
+        from privsql.fronts.shell import display as showing
+        from privsql.fronts.shell import style as looks
 
-    display = showing.Display(looks.Looks(looks.wanted(sys.stderr)), width)
-    click.echo(showing.problem(problem, display), err=True)
+        display = showing.Display(looks.Looks(looks.wanted(sys.stderr)), width)
+        text = showing.problem(problem, display)
+    click.echo(text, err=True)
     sys.exit(1)
 
 

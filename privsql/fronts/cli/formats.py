@@ -138,10 +138,8 @@ def as_json(value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, float) and not math.isfinite(value):
         return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, Decimal):
-        return f"{value:f}"
+    if isinstance(value, float | Decimal):
+        return as_text(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(as_json, value)) + "]"
     if isinstance(value, dict):

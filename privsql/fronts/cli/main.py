@@ -26,11 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "append": "publish:append",
         "convert": "publish:convert",
     },
-    "Ask": {
-        "query": "query:query",
-        "explain": "query:explain",
-        "shell": "shell:shell",
-    },
+    "Ask": {"query": "query:query", "explain": "query:explain", "shell": "shell:shell"},
     "Serve": {"serve": "serve:serve", "user": "user:user"},
     "Your shell": {"completion": "completion:completion"},
 }
@@ -39,7 +35,16 @@ SECTIONS: dict[str, dict[str, str]] = {
 class Main(Commands):
     """All commands, each known by name until it is wanted."""
 
-    sections = {heading: tuple(names) for heading, names in SECTIONS.items()}  # noqa: RUF012
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands under their headings."""
+        width = max(map(len, self.commands))
+        for heading, names in SECTIONS.items():
+            # Names of one width, so that the texts of all headings stand under each other.
+            found = [
+                (f"{name:{width}}", self.commands[name].get_short_help_str(80)) for name in names
+            ]
+            with formatter.section(heading):
+                formatter.write_dl(found)
 
 
 @click.group(

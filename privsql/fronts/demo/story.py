@@ -36,10 +36,7 @@ def tell(folder: Path, screen: Screen, progress: Progress, *, rows: int = q.ROWS
     from privsql.fronts.dbapi.connection import connect
 
     with making(folder) as made:
-        screen.say(
-            "privsql demo: no single row can be trusted, and answers still can.",
-            "bold",
-        )
+        screen.say("privsql demo: no single row can be trusted, and answers still can.", "bold")
         table = _draw(made, rows)
         with closing(duckdb.connect()) as raw:
             raw.register("patients", table)
@@ -72,16 +69,13 @@ def _draw(made: Path, rows: int) -> pa.Table:
 def _facts(screen: Screen, raw: duckdb.DuckDBPyConnection, rows: int) -> None:
     screen.step("What the publisher knows")
     screen.say(f"{q.SOURCE} has {rows:,} invented patients, one per row. Three of them:")
-    screen.line()
     found = raw.execute(
         "SELECT patient_id AS id, sex, age, district, job, smoker, disease, cost, visited"
         " FROM patients ORDER BY patient_id LIMIT 3"
     )
     names = [column[0] for column in found.description or ()]
     screen.table([names, *([str(cell) for cell in row] for row in found.fetchall())], "><><<<<><")
-    screen.line()
     screen.say("The true figures. Outside of this demo only the publisher sees them:")
-    screen.line()
     counts = raw.execute(
         "SELECT disease, COUNT(*), COUNT(*) / SUM(COUNT(*)) OVER (),"
         " COUNT(*) FILTER (WHERE smoker = 'yes') / COUNT(*), AVG(cost)"
@@ -102,8 +96,8 @@ def _spec(screen: Screen, made: Path) -> None:
     lines = q.SPEC_TEXT.splitlines()
     start = lines.index("[columns.smoker]")
     screen.quote("\n".join(lines[:4]), "green")
-    screen.quote("...  sex, age, district, job, cost and visited are public  ...", "dim")
-    screen.quote("\n".join(lines[start:]), "green")
+    screen.quote("...  sex, age, district, job, cost and visited are public  ...", "dim", near=True)
+    screen.quote("\n".join(lines[start:]), "green", near=True)
 
 
 def _publish(screen: Screen, made: Path, progress: Progress) -> Manifest:
@@ -112,11 +106,7 @@ def _publish(screen: Screen, made: Path, progress: Progress) -> Manifest:
     screen.step(f"Publish: privsql publish {q.SPEC} -o {q.RELEASE} --seed {q.PUBLISH_SEED}")
     with progress() as shown:
         report = publish(
-            None,
-            made / q.RELEASE,
-            spec=made / q.SPEC,
-            seed=q.PUBLISH_SEED,
-            progress=shown,
+            None, made / q.RELEASE, spec=made / q.SPEC, seed=q.PUBLISH_SEED, progress=shown
         )
     privacy = report.manifest.privacy
     screen.say(
@@ -125,10 +115,8 @@ def _publish(screen: Screen, made: Path, progress: Progress) -> Manifest:
         f" most {math.exp(privacy.epsilon):.0f}.",
         "bold",
     )
-    screen.line()
     # What the report says, without its first line, which names a folder that will not stay.
     screen.quote(wrapped("\n".join(str(report).splitlines()[1:])))
-    screen.line()
     screen.say(
         "It says UNSAFE because of the seed. The seed makes this demo repeatable, but anyone who"
         " knows it can undo every draw. These patients are invented; NEVER publish real people"
@@ -155,9 +143,7 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
     if row is None:
         raise AssertionError("a release of this size has every value")
     screen.say("Anyone who has the file can read its rows. One of them says hiv:")
-    screen.line()
     screen.table([names, [str(cell) for cell in row]], "<><<<<><")
-    screen.line()
     matrices = [_matrix(manifest, "smoker"), _matrix(manifest, "disease")]
     prior = _prior(con)
     factor = math.exp(manifest.privacy.epsilon)
@@ -171,7 +157,6 @@ def _row(screen: Screen, made: Path, manifest: Manifest, con: Connection) -> Non
         f" row is wrong about hiv with {1 - hiv.posterior:.0%} probability.",
         "bold",
     )
-    screen.line()
     screen.say(
         f"{claims['hiv']:,} rows say hiv, where about {hiv.prior * manifest.rows:,.0f} patients"
         " have it. Someone who knows more about a person starts from another prior, and the row"
@@ -206,10 +191,8 @@ def _compare(
     for question in q.QUESTIONS:
         found = compare(question, raw, con)
         every += found
-        screen.line()
         screen.say(question.asked, "bold")
-        screen.quote(question.sql, "green")
-        screen.line()
+        screen.quote(question.sql, "green", near=True)
         digits = question.digits
         screen.table(
             [
@@ -227,7 +210,6 @@ def _compare(
             ],
             "<>>><",
         )
-    screen.line()
     screen.say(
         f"{held(every)} of {len(every)} intervals contain the true value. One in twenty is"
         " expected not to: that is what 95% means."
@@ -240,14 +222,11 @@ def _refusal(screen: Screen, con: Connection) -> None:
 
     screen.step("A query that is refused")
     screen.say("All public values of a few people at once select one personal group:")
-    screen.line()
     screen.quote(q.PERSONAL, "green")
-    screen.line()
     try:
         con.sql(q.PERSONAL)
     except Error as refused:
-        display = Display(width=WIDTH - len(INDENT))
-        screen.quote(problem(refused, display), "red")
+        screen.quote(problem(refused, Display(width=WIDTH - len(INDENT))), "red")
     else:
         raise AssertionError("a query for one personal group was answered")
 
@@ -255,10 +234,10 @@ def _refusal(screen: Screen, con: Connection) -> None:
 def _explain(screen: Screen, con: Connection) -> None:
     screen.step("How an answer is computed")
     screen.quote(f"EXPLAIN RECONSTRUCTION\n{q.BY_DISTRICT.sql}", "green")
-    screen.line()
     shown, rest = shortened(con.explain(q.BY_DISTRICT.sql))
     screen.quote(wrapped(shown), "dim")
-    screen.quote(f"...  {rest} more lines: the SQL that makes counts from the scan's sums  ...")
+    left = f"...  {rest} more lines: the SQL that makes counts from the scan's sums  ..."
+    screen.quote(left, near=True)
 
 
 def shortened(explained: str) -> tuple[str, int]:
@@ -282,7 +261,6 @@ def _audit(screen: Screen, made: Path) -> None:
     summary = audit(made / q.RELEASE, raw=made / q.SOURCE).summary()
     # It is made in a folder that will not stay.
     screen.quote(wrapped(joined(summary.replace(str(made / q.RELEASE), q.RELEASE))))
-    screen.line()
     screen.say(
         "A criterion that fails is a choice, and the line below it says what to change: a"
         " guarantee for each group, such as (lambda, delta), costs precision, and this spec did"
@@ -302,7 +280,6 @@ def _picture(
     from privsql.fronts.demo.picture import draw
 
     many = compare(q.CELLS, raw, con)
-    screen.line()
     named = [each for each in few if each.label]
     try:
         draw(made / q.PICTURE, named, many)
@@ -317,14 +294,11 @@ def _picture(
 
 def _next(screen: Screen, made: Path, folder: Path) -> None:
     screen.step("What to type next")
-    commands = [*_on_path(), f"cd {shlex.quote(str(folder))}"]
-    text = "\n".join(f"# {each.what}\n{each.typed}" for each in q.NEXT)
-    for command in commands:
-        screen.quote(command, "green")
+    screen.quote("\n".join([*_on_path(), f"cd {shlex.quote(str(folder))}"]), "green")
     for each in q.NEXT:
-        screen.quote(f"# {each.what}", "dim")
-        screen.quote(each.typed, "green")
-    screen.line()
+        screen.quote(f"# {each.what}", "dim", near=True)
+        screen.quote(each.typed, "green", near=True)
+    text = "\n".join(f"# {each.what}\n{each.typed}" for each in q.NEXT)
     (made / q.README).write_text(
         f"{MARK}\n\n{q.SOURCE}: {q.ROWS:,} invented patients\n{q.SPEC}: the spec\n"
         f"{q.RELEASE}: the release, drawn from a seed; for real people, never give one\n"

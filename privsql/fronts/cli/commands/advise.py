@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
-from privsql.fronts.cli.common import say
-
-_PATH = click.Path(path_type=Path)
+from privsql.fronts.cli.common import PATH, say
 
 
 @click.command()
-@click.argument("spec", required=False, type=_PATH)
-@click.option("--spec", "spec_option", type=_PATH, help="The same as the argument SPEC.")
+@click.argument("spec", required=False, type=PATH)
+@click.option("--spec", "spec_option", type=PATH, help="The same as the argument SPEC.")
 @click.option("--source", help="Source of the raw rows; overrides the spec's.")
 @click.option("--epsilon", type=float, help="Goal: this epsilon over all columns together.")
 @click.option(
@@ -39,12 +36,8 @@ _PATH = click.Path(path_type=Path)
     help="With --lambda: a retention at which no group of this size is cut down.",
 )
 @click.option("--small-sum", type=float, metavar="T_P", help="Goal: this small sum privacy.")
-@click.option(
-    "--error", type=float, default=0.3, show_default=True, help="Relative error e of --small-sum."
-)
-@click.option(
-    "--alpha", type=int, default=3, show_default=True, help="The largest small sum of --small-sum."
-)
+@click.option("--error", type=float, default=0.3, help="Relative error e of --small-sum.")
+@click.option("--alpha", type=int, default=3, help="The largest small sum of --small-sum.")
 @click.option("--query", "queries", multiple=True, help="A query, with --width; repeatable.")
 @click.option(
     "--width",
@@ -69,7 +62,6 @@ _PATH = click.Path(path_type=Path)
     "--split",
     type=click.Choice(["equal", "retention"]),
     default="equal",
-    show_default=True,
     help="How columns share an epsilon: equally, or with one retention for all.",
 )
 @click.option(
@@ -78,14 +70,10 @@ _PATH = click.Path(path_type=Path)
     help="Number of rows to sample from a larger source for pilots; 0: all.  [default: 200000]",
 )
 @click.option(
-    "--draws",
-    type=click.IntRange(min=1, max=100),
-    default=2,
-    show_default=True,
-    help="Publications per pilot.",
+    "--draws", type=click.IntRange(min=1, max=100), default=2, help="Publications per pilot."
 )
 @click.option("--seed", type=int, help="For tests: makes pilots reproducible.")
-@click.option("--plot", type=_PATH, help="Draw the trade-off curve here (.png, .svg, .pdf).")
+@click.option("--plot", type=PATH, help="Draw the trade-off curve here (.png, .svg, .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def advise(**given: Any) -> None:
     """Find parameters for a given guarantee or interval width.

@@ -7,25 +7,20 @@ from pathlib import Path
 
 import click
 
-from privsql.fronts.cli.common import HELP, say, terminal_width
-
-_FILE = click.Path(path_type=Path)
+from privsql.fronts.cli.common import PATH, say, terminal_width
 
 
-@click.command(context_settings=HELP)
-@click.argument("release", type=_FILE)
+@click.command()
+@click.argument("release", type=PATH)
 @click.option("--raw", help="The raw table: CSV, Parquet, or file.duckdb::table.")
-@click.option("--html", type=_FILE, help="Also write one page with plots here.")
-@click.option("--tables", type=_FILE, help="Also write the figures as a DuckDB file here.")
+@click.option("--html", type=PATH, help="Also write one page with plots here.")
+@click.option("--tables", type=PATH, help="Also write the figures as a DuckDB file here.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
-@click.option("-o", "--output", type=_FILE, help="Write the report here, not to stdout.")
+@click.option("-o", "--output", type=PATH, help="Write the report here, not to stdout.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--rho", type=(float, float), help="rho1 and rho2 to check.  [default: 0.1 0.95]")
 @click.option(
-    "--lambda",
-    "relative_error",
-    type=float,
-    help="Reconstruction privacy: lambda.  [default: 0.3]",
+    "--lambda", "relative_error", type=float, help="Reconstruction privacy: lambda.  [default: 0.3]"
 )
 @click.option("--delta", type=float, help="Reconstruction privacy: delta.  [default: 0.3]")
 def audit(

@@ -16,7 +16,6 @@ from privsql.fronts.cli.common import PATH, Shown, console
     "--folder",
     type=PATH,
     default="privsql-demo",
-    show_default=True,
     help="Folder for the demo's files; an earlier demo's folder is replaced.",
 )
 def demo(folder: Path) -> None:

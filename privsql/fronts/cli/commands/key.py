@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from privsql.fronts.cli.common import Commands
+from privsql.fronts.cli.common import PATH, Commands
 
 
 @click.group(cls=Commands)
@@ -20,7 +20,7 @@ def key() -> None:
 
 
 @key.command("new")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 def key_new(path: Path) -> None:
     """Make a secret key.
 

@@ -78,6 +78,7 @@ def init(source: str, output: Path | None, force: bool) -> None:
     type=PATH,
     metavar="FILE",
     default="-",
+    show_default=False,
     help="Raw rows, CSV or Parquet; - is stdin (CSV), the default.",
 )
 @output_option("The batch, CSV or Parquet; - is stdout (CSV), the default.")

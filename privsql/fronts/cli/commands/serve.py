@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from privsql.errors import ProgrammingError
-from privsql.fronts.cli.common import say
+from privsql.fronts.cli.common import PATH, say
 
 if TYPE_CHECKING:
     from privsql.fronts.pgwire.auth.login import Security
 
-_PATH = click.Path(path_type=Path)
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B)", re.IGNORECASE)
-_SHARE = "half of the machine's, divided among workers"
+_COUNT = click.IntRange(min=1)
 
 
 def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
@@ -41,126 +40,83 @@ def _amount(_: click.Context, __: click.Parameter, value: str | None) -> str | N
     return value
 
 
-_SECONDS = click.FloatRange(min=0)
-_COUNT = click.IntRange(min=1)
+def _seconds(name: str, default: float, about: str, *, least: float = 0) -> Callable[[Any], Any]:
+    """An option that takes seconds."""
+    kind = click.FloatRange(min=least)
+    return click.option(name, type=kind, metavar="SECONDS", default=default, help=about)
 
 
 @click.command()
-@click.argument("releases", nargs=-1, required=True, type=_PATH)
+@click.argument("releases", nargs=-1, required=True, type=PATH)
 @click.option(
     "--listen",
     metavar="HOST:PORT",
     callback=_address,
     default="127.0.0.1:5433",
-    show_default=True,
     help="Where clients connect; port 0 takes a free one.",
 )
 @click.option(
     "--users",
-    type=_PATH,
+    type=PATH,
     help="Users who may log in, from `privsql user add`. Without it anyone on this machine may"
     " connect, and the difference check treats them as one user.",
 )
-@click.option("--tls-cert", type=_PATH, help="A certificate (PEM), with its chain.")
-@click.option("--tls-key", type=_PATH, help="Its key, if it is not in the same file.")
+@click.option("--tls-cert", type=PATH, help="A certificate (PEM), with its chain.")
+@click.option("--tls-key", type=PATH, help="Its key, if it is not in the same file.")
 @click.option("--require-tls", is_flag=True, help="Refuse connections without TLS.")
 @click.option(
     "--insecure",
     count=True,
-    help=(
-        "Given twice: listen on an address that other machines can reach although passwords or"
-        " TLS are missing."
-    ),
+    show_default=False,
+    help="Given twice: listen on an address that other machines can reach although passwords or"
+    " TLS are missing.",
 )
 @click.option(
     "--history",
-    type=_PATH,
+    type=PATH,
     help="Record of each user's answers; keep it. Default: history in the state folder.",
 )
 @click.option(
     "--log",
     "journal",
-    type=_PATH,
+    type=PATH,
     help="The audit log, one line per statement. Default: audit.log in the state folder.",
 )
 @click.option(
     "--log-sync",
     is_flag=True,
-    help=(
-        "Sync the log to disk after each line: it survives a power failure, and answers are slower."
-    ),
+    help="Sync the log to disk after each line: it survives a power failure, and answers are"
+    " slower.",
 )
-@click.option(
-    "--workers",
-    type=_COUNT,
-    default=4,
-    show_default=True,
-    help="Statements that run at the same time.",
-)
+@click.option("--workers", type=_COUNT, default=4, help="Statements that run at the same time.")
 @click.option(
     "--memory",
     metavar="SIZE",
     callback=_amount,
-    show_default=_SHARE,
+    show_default="half of the machine's, divided among workers",
     help="Memory limit of each of a worker's two databases.",
 )
 @click.option("--threads", type=_COUNT, show_default="one per core", help="Threads of one scan.")
+@_seconds("--statement-timeout", 300, "Time limit of a statement in seconds; 0: none.")
+@click.option("--max-rows", type=_COUNT, default=1_000_000, help="Most rows of one answer.")
 @click.option(
-    "--statement-timeout",
-    type=_SECONDS,
-    metavar="SECONDS",
-    default=300,
-    show_default=True,
-    help="Time limit of a statement in seconds; 0: none.",
-)
-@click.option(
-    "--max-rows", type=_COUNT, default=1_000_000, show_default=True, help="Most rows of one answer."
-)
-@click.option(
-    "--max-connections",
-    type=_COUNT,
-    default=600,
-    show_default=True,
-    help="Most connections at the same time.",
+    "--max-connections", type=_COUNT, default=600, help="Most connections at the same time."
 )
 @click.option(
     "--max-message",
     type=click.IntRange(min=10_000),
     default=16_000_000,
-    show_default=True,
     help="Largest message of a client, in bytes.",
 )
-@click.option(
-    "--auth-timeout",
-    type=click.FloatRange(min=0.1),
-    metavar="SECONDS",
-    default=30,
-    show_default=True,
-    help="Time limit for logging in, in seconds.",
+@_seconds("--auth-timeout", 30, "Time limit for logging in, in seconds.", least=0.1)
+@_seconds("--idle-timeout", 3600, "Time limit of an idle connection in seconds; 0: none.")
+@_seconds(
+    "--stop-timeout", 10, "Seconds that running statements have to finish when the server stops."
 )
-@click.option(
-    "--idle-timeout",
-    type=_SECONDS,
-    metavar="SECONDS",
-    default=3600,
-    show_default=True,
-    help="Time limit of an idle connection in seconds; 0: none.",
-)
-@click.option(
-    "--stop-timeout",
-    type=_SECONDS,
-    metavar="SECONDS",
-    default=10,
-    show_default=True,
-    help="Seconds that running statements have to finish when the server stops.",
-)
-@click.option(
+@_seconds(
     "--look-every",
-    type=_SECONDS,
-    metavar="SECONDS",
-    default=1,
-    show_default=True,
-    help="Seconds between checks for releases that were published again; 0: only at SIGHUP.",
+    1,
+    "Seconds between checks for releases that were published again; 0: only at SIGHUP.",
 )
 def serve(releases: tuple[Path, ...], **given: Any) -> None:
     """Serve releases as a read-only PostgreSQL database.
@@ -265,8 +221,6 @@ def _warnings(security: Security, path: Path | None) -> list[str]:
 
 def _memory(workers: int) -> str:
     """Half of the machine's memory over all databases, two a worker; 100 MB to 4 GB each."""
-    try:
-        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system tells
-        found = 8 * 10**9
-    return f"{min(4000, max(100, found // 10**6 // (4 * workers)))}MB"
+    from privsql.policy.limits import machine_memory
+
+    return f"{min(4000, max(100, machine_memory() // 10**6 // (4 * workers)))}MB"

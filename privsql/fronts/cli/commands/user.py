@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from privsql.errors import DataError, OperationalError
+from privsql.fronts.cli.common import PATH
 
 if TYPE_CHECKING:
     from privsql.fronts.pgwire.auth.users import Users
 
-_FILE = click.option(
-    "--users", "path", required=True, type=click.Path(path_type=Path), help="The users file."
-)
+_FILE = click.option("--users", "path", required=True, type=PATH, help="The users file.")
 
 
 @click.group()

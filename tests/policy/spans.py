@@ -1,0 +1,35 @@
+"""What a user's answers span, measured from outside of the check."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privsql.policy.basis import Floats
+from privsql.policy.leverage import Admission, Cells, Leverage
+
+
+def admit(user: Leverage, cells: Cells) -> Admission:
+    """Decide and take effect at once."""
+    proposal = user.propose(cells)
+    user.commit(proposal)
+    return proposal.admission
+
+
+def leverages(user: Leverage) -> Floats:
+    """The exact leverage of every group, in ascending order of the groups' numbers."""
+    basis = user._basis
+    layout = basis.layout
+    inner = basis.trace.copy()
+    for at, (size, first, count, atom) in enumerate(layout.runs):
+        if size > 1 and at in basis.grams:
+            inner[first : first + count] = np.linalg.eigvalsh(basis.grams[at])[:, -1]
+        elif size > 1:
+            for g in range(count):
+                low = atom + g * size
+                Q = basis.rows[:, low : low + size]
+                if basis.blocks is not None:
+                    Q = np.concatenate([Q, basis.blocks[:, low : low + size].toarray()])
+                inner[first + g] = np.linalg.norm(Q, 2) ** 2 if len(Q) else 0.0
+    found = np.empty(layout.numbers.size)
+    found[np.argsort(np.argsort(layout.numbers))] = inner
+    return found
