@@ -176,6 +176,16 @@ class Reading:
     def _name(self, what: str) -> str:
         return self._next(what, NAME, QUOTED).value
 
+    def _must(self, keyword: str) -> None:
+        if not self._says(keyword):
+            raise self._wrong(f"{keyword.upper()} is missing")
+
+    def _last_name(self, what: str) -> str:
+        """The name that the statement ends with."""
+        name = self._name(f"the name of {what}")
+        self._end()
+        return name
+
     def _end(self) -> None:
         if self._peek() is not None:
             raise self._wrong("there is more text after the end of the statement")
@@ -200,8 +210,10 @@ class Reading:
         self._at += 1
         return sign * int(found.value)
 
-    def _listed(self) -> list[str]:
-        """The text of each part of ``a, b)``; the parenthesis before it is passed already."""
+    def _listed(self) -> tuple[str, ...]:
+        """The text of each part of ``(a, b)``; none where no parenthesis follows."""
+        if not self._sign("("):
+            return ()
         depth, parts, start = 1, [], self._next("a value").start
         self._at -= 1
         while True:
@@ -213,4 +225,4 @@ class Reading:
                 parts.append(self._text[start : word.start].strip())
                 start = word.stop
             if depth == 0:
-                return parts
+                return tuple(parts)
