@@ -8,7 +8,7 @@ from itertools import product
 from sqlglot import exp
 
 from privsql.sql.bind.from_clause import Rows, canonical
-from privsql.sql.nodes import Unsupported, bare, is_aggregate, place_of, sql
+from privsql.sql.nodes import Unsupported, bare, is_call, place_of, sql
 
 
 def read_grouping(
@@ -86,13 +86,6 @@ def read_grouping(
 def has_aggregate(node: exp.Expr) -> bool:
     """Whether an expression holds an aggregate."""
     return next(_aggregates(node), None) is not None
-
-
-def is_call(node: exp.Expr) -> bool:
-    """Whether a node is an aggregate with all that belongs to it."""
-    if isinstance(node, exp.Filter | exp.WithinGroup):
-        return True
-    return is_aggregate(node)
 
 
 def _aggregates(node: exp.Expr) -> Iterator[exp.Expr]:

@@ -6,8 +6,7 @@ from sqlglot import exp
 
 from privsql.sql.bind.aggregates import Call, read_call
 from privsql.sql.bind.from_clause import Rows, canonical, of_groups
-from privsql.sql.bind.grouping import is_call
-from privsql.sql.nodes import Unsupported, bare, column, name_of, place_of, sql
+from privsql.sql.nodes import Unsupported, bare, column, is_call, name_of, place_of, sql
 from privsql.sql.reconstruct.columns import AGGREGATE, GROUPING, KEY
 
 
