@@ -323,6 +323,12 @@ def canonical(
     return _resolved(node, rows, aliases, lambda _, __: whole)
 
 
+def projected(node: exp.Expr, rows: Rows, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+    """A projection with every column resolved; it cannot refer to its own alias."""
+    own = node.alias.casefold() if isinstance(node, exp.Alias) else ""
+    return canonical(node.unalias(), rows, {k: v for k, v in aliases.items() if k != own})
+
+
 def conditions_of(select: exp.Select, rows: Rows) -> Iterator[exp.Expr]:
     """The conditions of WHERE with every column resolved."""
     if condition := select.args.get("where"):
