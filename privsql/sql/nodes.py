@@ -123,6 +123,11 @@ def chained(kind: type[exp.Binary], parts: Iterable[exp.Expr]) -> exp.Expr:
     return reduce(lambda a, b: kind(this=a, expression=b), parts)
 
 
+def union_all(queries: Iterable[exp.Expr], **options: bool) -> exp.Expr:
+    """``a UNION ALL b ...``."""
+    return reduce(lambda a, b: exp.Union(this=a, expression=b, distinct=False, **options), queries)
+
+
 def known(node: exp.Expr) -> exp.Expr:
     """``node IS NOT NULL``."""
     return exp.Not(this=exp.Is(this=wrapped(node), expression=exp.Null()))

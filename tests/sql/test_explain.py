@@ -158,7 +158,7 @@ def test_scan_and_steps_are_those_that_run(session):
     assert block.conditions == ("cost > 3",)
     assert block.joins == (("illness", "depends on a sensitive column"),)
     assert session._engine.scan(block.scans[0]).num_rows > 0
-    assert [name for name, _ in block.steps][-1] == "block0_block"
+    assert [name for name, _ in block.steps][-1] == "privsql_q0_0_block"
     assert all(duckdb.extract_statements(text) for _, text in block.steps)
 
 
