@@ -24,6 +24,9 @@ _AGGREGATES = """
 """
 AGGREGATES = frozenset(_AGGREGATES.split())
 
+_ORDERS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
+COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, *_ORDERS)
+
 
 class Unsupported(NotSupportedError):  # noqa: N818 - says what it is
     """A construct that has no answer from perturbed rows; the table in the docs lists them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from privsql.sql.catalog import Catalog
-from privsql.sql.nodes import Unsupported, name_of, outermost, place_of
+from privsql.sql.nodes import Unsupported, name_of, outermost, place_of, queries_of
 
 _VOLATILE = """
     random setseed uuid uuidv4 uuidv7 gen_random_uuid nextval currval setval stats vector_type
@@ -15,6 +15,9 @@ _VOLATILE = """
     current_transaction_id
 """
 VOLATILE = frozenset(_VOLATILE.split())
+
+# Clauses that only rows could answer.
+_ROW_CLAUSES = ["sample", "pivots", "match", "laterals", "connect", "into", "locks", "cluster"]
 
 
 class Refusing:
@@ -27,16 +30,7 @@ class Refusing:
 
     def clauses(self, select: exp.Select) -> None:
         """Clauses that only rows could answer."""
-        for clause in (
-            "sample",
-            "pivots",
-            "match",
-            "laterals",
-            "connect",
-            "into",
-            "locks",
-            "cluster",
-        ):
+        for clause in _ROW_CLAUSES:
             if select.args.get(clause):
                 raise Unsupported(f"{clause.upper()} over published rows")
 
@@ -53,7 +47,7 @@ class Refusing:
         for star in outermost(node, lambda n: isinstance(n, exp.Star)):
             if not isinstance(star.parent, exp.Count):
                 raise Unsupported("a star here", hint="list the columns that you mean")
-        for query in outermost(node, lambda n: isinstance(n, exp.Query)):
+        for query in queries_of(node):
             self.query(query)
 
     def query(self, query: exp.Expr) -> None:

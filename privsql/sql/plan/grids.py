@@ -24,11 +24,9 @@ from sqlglot import exp
 from privsql.channels import Interval
 from privsql.errors import TooLargeError
 from privsql.sql.catalog import PUBLISHED, Sensitive
-from privsql.sql.nodes import bare, cast, columns_of, derived, named, number, union_all
+from privsql.sql.nodes import COMPARISONS, bare, cast, columns_of, derived, named, number, union_all
 
 Run = Callable[[exp.Expr], pa.Table]
-
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
 def representatives(
@@ -85,7 +83,7 @@ def _constants(node: exp.Expr, name: str) -> Iterator[exp.Expr]:
         yield from (node.args["low"], node.args["high"])
     elif isinstance(node, exp.In) and isinstance(bare(node.this), exp.Column) and node.expressions:
         yield from node.expressions
-    elif isinstance(node, _COMPARISONS):
+    elif isinstance(node, COMPARISONS):
         sides = [bare(node.this), bare(node.expression)]
         constants = [side for side in sides if next(columns_of(side), None) is None]
         columns = [side for side in sides if isinstance(side, exp.Column)]
