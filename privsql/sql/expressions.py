@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from privsql.sql.nodes import column, number, wrapped
+from privsql.sql.nodes import column, known, number, when, wrapped
 from privsql.sql.reconstruct.columns import CRITICAL
 
 # Below this many effective rows an interval is not called by its level (udfs.intervals).
@@ -41,21 +41,18 @@ def or_zero(node: exp.Expr) -> exp.Expr:
 
 def products(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     """Products of two lists, entry by entry."""
-    pair = exp.to_identifier("z")
-    body = exp.Mul(
-        this=exp.Bracket(this=exp.Column(this=pair), expressions=[exp.Literal.number(0)]),
-        expression=exp.Bracket(
-            this=exp.Column(this=pair.copy()), expressions=[exp.Literal.number(1)]
-        ),
+    left, right = (
+        exp.Bracket(this=exp.column("z"), expressions=[exp.Literal.number(i)]) for i in (0, 1)
     )
-    pairs = call("list_zip", one, two)
-    return call("list_transform", pairs, exp.Lambda(this=body, expressions=[pair.copy()]))
+    product = exp.Mul(this=left, expression=right)
+    each = exp.Lambda(this=product, expressions=[exp.to_identifier("z")])
+    return call("list_transform", call("list_zip", one, two), each)
 
 
 def deviation(variance: exp.Expr) -> exp.Expr:
     """Root of a variance; one that is not above zero says nothing, so it gives NULL."""
     positive = exp.GT(this=wrapped(variance), expression=number(0))
-    return exp.Case(ifs=[exp.If(this=positive, true=exp.Sqrt(this=wrapped(variance)))])
+    return when(positive, exp.Sqrt(this=wrapped(variance)))
 
 
 def wald(
@@ -63,10 +60,8 @@ def wald(
 ) -> tuple[exp.Expr, exp.Expr, exp.Expr]:
     """``estimate +- z * standard error``, and whether that is reliable at its level."""
     half = exp.Mul(this=column(CRITICAL), expression=wrapped(spread))
-    known = exp.Not(this=exp.Is(this=wrapped(spread), expression=exp.Null()))
-    good = exp.And(
-        this=known, expression=exp.GTE(this=wrapped(rows), expression=number(ENOUGH_ROWS))
-    )
+    enough = exp.GTE(this=wrapped(rows), expression=number(ENOUGH_ROWS))
+    good = exp.And(this=known(spread), expression=enough)
     return (
         exp.Sub(this=wrapped(estimate), expression=exp.Paren(this=half)),
         exp.Add(this=wrapped(estimate), expression=exp.Paren(this=half.copy())),

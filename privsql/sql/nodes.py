@@ -43,11 +43,9 @@ def name_of(node: exp.Expr) -> str:
     """
     if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc | exp.CombinedAggFunc):
         return str(node.this).lower()
-    if isinstance(node, exp.Connector | exp.Case | exp.Cast):
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Connector | exp.Case | exp.Cast):
         return ""
-    if isinstance(node, exp.Func):
-        return text_of(node).split("(", 1)[0].strip().lower()
-    return ""
+    return text_of(node).split("(", 1)[0].strip().lower()
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -83,9 +81,7 @@ def outermost(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> Iterator[exp
         yield node
         return
     for child in node.iter_expressions():
-        if found(child):
-            yield child
-        elif not isinstance(child, exp.Query):
+        if found(child) or not isinstance(child, exp.Query):
             yield from outermost(child, found)
 
 
@@ -172,15 +168,11 @@ def number(value: float | int) -> exp.Expr:
 
 def place_of(node: exp.Expr, text: str) -> Place | None:
     """Where a node stands in the analyst's text, as far as its names tell."""
-    spans = [
-        (each.meta["start"], each.meta["end"] + 1)
-        for each in node.walk()
-        if "start" in each.meta and "end" in each.meta
-    ]
-    if not spans:
+    found = [each.meta for each in node.walk() if "start" in each.meta and "end" in each.meta]
+    if not found:
         return None
-    start, stop = min(s for s, _ in spans), max(e for _, e in spans)
-    return Place(text, start, stop) if stop <= len(text) else None
+    stop = max(meta["end"] for meta in found) + 1
+    return Place(text, min(meta["start"] for meta in found), stop) if stop <= len(text) else None
 
 
 def sql(node: exp.Expr) -> str:

@@ -11,7 +11,8 @@ import pytest
 
 import privsql
 from privsql.session.session import Session
-from privsql.sql.explain.explain import Explained, explain, row_error
+from privsql.sql.explain.explain import Explained, explain
+from privsql.sql.explain.widths import row_error
 from privsql.sql.parse.statement import statements
 from privsql.sql.plan.query import QueryPlanner, Wanted
 from privsql.sql.scan.forms import FORMS, WORDS

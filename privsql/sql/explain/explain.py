@@ -43,7 +43,7 @@ from privsql.sql.explain.report import (
     ExplainedCell,
     ExplainedColumn,
 )
-from privsql.sql.explain.widths import kept_condition, row_error
+from privsql.sql.explain.widths import kept_condition
 from privsql.sql.explain.wording import called, said
 from privsql.sql.nodes import (
     bare,
@@ -325,18 +325,8 @@ def _taken_apart(text: str, prefixes: tuple[str, ...]) -> tuple[list[tuple[str, 
         return [], text
     ours = [cte for cte in with_.expressions if cte.alias.startswith(prefixes)]
     theirs = [cte for cte in with_.expressions if not cte.alias.startswith(prefixes)]
-    steps = [(cte.alias, sql(cte.this)) for cte in ours]
     tree.set("with_", exp.With(expressions=theirs) if theirs else None)
-    return steps, sql(tree)
+    return [(cte.alias, sql(cte.this)) for cte in ours], sql(tree)
 
 
-__all__ = [
-    "Evaluate",
-    "Explained",
-    "ExplainedAggregate",
-    "ExplainedBlock",
-    "ExplainedCell",
-    "ExplainedColumn",
-    "explain",
-    "row_error",
-]
+__all__ = ["Explained", "explain"]

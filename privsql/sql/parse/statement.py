@@ -199,8 +199,8 @@ def tree_of(
     return trees[0]
 
 
-_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
-_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _BEFORE = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL)
 
 
@@ -212,7 +212,7 @@ def _check_nesting(tokens: Sequence[Token], deepest: int) -> None:
     brackets = cases = signs = 0
     for token in tokens:
         kind = token.token_type
-        brackets += (kind in _OPENING) - (kind in _CLOSING)
+        brackets += (kind in OPENING) - (kind in CLOSING)
         # A stray END, a column of that name, must not make room for more.
         cases = max(0, cases + (kind is TokenType.CASE) - (kind is TokenType.END))
         signs = signs + 1 if kind in _BEFORE else 0
@@ -276,11 +276,9 @@ def _between(tokens: Sequence[Token], sign: TokenType) -> list[list[Token]]:
 
 def _assignment(text: str, tokens: Sequence[Token]) -> tuple[str, object]:
     """Read ``name = value`` or ``name TO value``; the value is a word, text or number."""
-    at = next(
-        (i for i, t in enumerate(tokens) if t.token_type is TokenType.EQ or t.text.upper() == "TO"),
-        None,
-    )
-    if at is None or at == 0 or at + 1 >= len(tokens):
+    signs = [t.token_type is TokenType.EQ or t.text.upper() == "TO" for t in tokens]
+    at = signs.index(True) if any(signs) else 0
+    if at == 0 or at + 1 >= len(tokens):
         where = _place(text, tokens[0]) if tokens else None
         raise SyntaxMistake("a setting is written name = value", place=where)
     name = "".join(token.text for token in tokens[:at]).lower()

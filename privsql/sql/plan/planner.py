@@ -38,7 +38,7 @@ from privsql.sql.nodes import (
     sql,
     table,
 )
-from privsql.sql.outer.parts import Compiled, Part, block_name, our_function, weighed
+from privsql.sql.outer.parts import Compiled, Part, block_name, our_function
 from privsql.sql.parameters import Parameters, Printed, read_parameters
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
@@ -49,6 +49,9 @@ from privsql.sql.reconstruct.writer import Step, Writer
 from privsql.sql.scan.forms import MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.scan.moments.reconstruction import Moments
 from privsql.sql.scan.state_scan import ADDITIVE, StateScan, exact_scan
+
+# Names of other modules that callers of planning need as well.
+__all__ = ["Behind", "BlockPlan", "Change", "Gap", "Printed", "read_parameters", "secrets_scan"]
 
 
 class FanOut(Unsupported):
@@ -362,25 +365,3 @@ def described_query(tree: exp.Expr, parameters: Parameters, text: str) -> Printe
             typed = named(typed, node.sql("duckdb").lower())
         node.replace(typed)
     return parameters.bind(made)
-
-
-__all__ = [
-    "Behind",
-    "BlockPlan",
-    "Change",
-    "FanOut",
-    "Gap",
-    "Parameters",
-    "PlanWriter",
-    "Printed",
-    "check_work",
-    "described_query",
-    "empty_query",
-    "located",
-    "place_in",
-    "public_columns",
-    "read_parameters",
-    "secrets_scan",
-    "typed_query",
-    "weighed",
-]

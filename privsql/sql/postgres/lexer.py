@@ -73,17 +73,12 @@ def words(text: str) -> Iterator[Word]:
     for token in _tokens(text):
         word = _word(token, text)
         if before is not None and word.kind == NUMBER and before.stop == word.start:
-            if before.value == "$":
-                word = Word(PARAMETER, word.value, before.start, word.stop)
-            else:
-                word = Word(NUMBER, f".{word.value}", before.start, word.stop)
-            before = None
-        if before is not None:
+            kind, sign = (PARAMETER, "") if before.value == "$" else (NUMBER, ".")
+            word = Word(kind, sign + word.value, before.start, word.stop)
+        elif before is not None:
             yield before
-            before = None
-        if word.kind == SIGN and word.value in "$.":
-            before = word
-        else:
+        before = word if word.kind == SIGN and word.value in "$." else None
+        if before is None:
             yield word
     if before is not None:
         yield before

@@ -45,6 +45,9 @@ class _Postgres(Postgres):
 
 _DIALECT = _Postgres()
 
+# What follows SELECT where options of one query do.
+_OPTIONS = ["with", "reconstruction", "options", "("]
+
 # Words that begin a query.
 _QUERIES = ("select", "with", "values", "table")
 
@@ -162,12 +165,7 @@ def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:
             blank(word.start, words[at + 2].stop, f"_{word.value}")
         elif word.says("collate") and _signs(following, None, "."):
             blank(word.start, words[at + 3].stop)
-        elif word.says("select") and [w.value for w in following[:4]] == [
-            "with",
-            "reconstruction",
-            "options",
-            "(",
-        ]:
+        elif word.says("select") and [w.value for w in following[:4]] == _OPTIONS:
             last = words[_closing(words, at + 4)]
             options += text[words[at + 1].start : last.stop]
             blank(words[at + 1].start, last.stop)
@@ -274,17 +272,15 @@ def _star(select: exp.Select, column: exp.Expr) -> tuple[str, ...] | None:
     if isinstance(column, exp.Star) and (column.args.get("except_") or column.args.get("replace")):
         return None
     source = first.this
-    if isinstance(source, exp.Subquery):
-        alias = source.args.get("alias")
-        listed = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-        return tuple(map(_folded, listed)) if listed else _names(source.this)
-    return None
+    if not isinstance(source, exp.Subquery):
+        return None
+    alias = source.args.get("alias")
+    listed = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+    return tuple(map(_folded, listed)) if listed else _names(source.this)
 
 
 def _folded(column: exp.Expr) -> str:
-    node = column.args.get("alias") if isinstance(column, exp.Alias) else column.this
-    if isinstance(column, exp.Identifier):
-        node = column
+    node = column if isinstance(column, exp.Identifier) else column.args.get("alias") or column.this
     if isinstance(node, exp.Identifier):
         return str(node.name) if node.args.get("quoted") else node.name.lower()
     return column.alias_or_name or UNKNOWN

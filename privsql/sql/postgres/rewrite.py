@@ -71,13 +71,10 @@ def strftime(pattern: str, *, reading: bool = False) -> str | None:
             match = _PIECE.match(pattern.upper(), at)
             if match is None or match[2] not in _FOLDED:
                 return None
-        if match[2]:
-            if reading and match[2] in _WRITTEN_ONLY:
-                return None
-            found.append(_PATTERNS[match[2]])
-        else:
-            literal = match[1] if match[1] is not None else match[3]
-            found.append(literal.replace("%", "%%"))
+        if reading and match[2] in _WRITTEN_ONLY:
+            return None
+        literal = match[1] or match[3] or ""
+        found.append(_PATTERNS.get(match[2]) or literal.replace("%", "%%"))
         at = match.end()
     return "".join(found)
 
@@ -411,10 +408,9 @@ def list_of(text: str) -> exp.Array | None:
         match = _ELEMENT.match(body, at)
         if match is None or (match[1] is None and not match[2]):
             return None
-        if match[1] is not None:
-            found.append(exp.Literal.string(re.sub(r"\\(.)", r"\1", match[1])))
-        else:
-            found.append(exp.null() if match[2].upper() == "NULL" else exp.Literal.string(match[2]))
+        element = match[2] if match[1] is None else re.sub(r"\\(.)", r"\1", match[1])
+        null = match[1] is None and element.upper() == "NULL"
+        found.append(exp.null() if null else exp.Literal.string(element))
         at = match.end()
         if not match[3]:
             break
