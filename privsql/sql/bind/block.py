@@ -160,7 +160,7 @@ class Builder:
         self._text = text
         self._joins = self._join_roles()
         self._separator = Separator(self.sensitive, self._has_public)
-        self._refusing = Refusing(catalog, text, public)
+        self._refusing = Refusing(text, public)
         self._bases: dict[tuple[str, ...], Base] = {}
 
     # -- roles ------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from privsql.sql.nodes import Unsupported, bare, cast, known, sql, wrapped
 # A condition that mixes more sensitive parts than this with public ones in one OR.
 MOST_PARTS = 4
 
-Sensitive = Callable[[exp.Expr], frozenset[str]]
 Term = tuple[exp.Expr | None, exp.Expr | None]
 
 
@@ -77,20 +76,20 @@ def _union(one: Iterable[exp.Expr], two: Iterable[exp.Expr]) -> tuple[exp.Expr, 
     return tuple({sql(node): node for node in (*one, *two)}.values())
 
 
+@dataclass(frozen=True)
 class Separator:
     """Separates expressions; ``sensitive`` names the sensitive columns of one."""
 
-    def __init__(self, sensitive: Sensitive, public: Callable[[exp.Expr], bool]) -> None:
-        self._sensitive = sensitive
-        self._public = public
+    sensitive: Callable[[exp.Expr], frozenset[str]]
+    public: Callable[[exp.Expr], bool]  # whether one has public columns
 
     def is_public(self, node: exp.Expr) -> bool:
         """No sensitive column in it."""
-        return not self._sensitive(node)
+        return not self.sensitive(node)
 
     def is_sensitive(self, node: exp.Expr) -> bool:
         """No public column in it."""
-        return not self._public(node)
+        return not self.public(node)
 
     def condition(self, node: exp.Expr) -> list[Branch]:
         """Branches that exclude each other and together are where the condition is true."""

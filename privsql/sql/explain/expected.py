@@ -7,6 +7,7 @@ an engine that holds no release; ``widths`` makes the largest error from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -45,33 +46,29 @@ Floats = NDArray[np.float64]
 Evaluate = Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
 
 
+@dataclass(frozen=True)
 class Expected:
     """The errors that the sums of one block may have."""
 
-    def __init__(
-        self, plan: BlockPlan, catalog: Catalog, parameters: Parameters, evaluate: Evaluate
-    ) -> None:
-        self._plan = plan
-        self._block = plan.block
-        self._states = plan.states
-        self._catalog = catalog
-        self._parameters = parameters
-        self._evaluate = evaluate
+    plan: BlockPlan
+    catalog: Catalog
+    parameters: Parameters
+    evaluate: Evaluate
 
     def of(self, base: Base) -> tuple[float | None, str]:
         """The largest standard deviation that a row adds to a sum, and in which unit."""
-        states = self._states
+        states = self.plan.states
         if states is None:
             return None, "the width is not known before the scan"
-        if self._catalog.weighted:
+        if self.catalog.weighted:
             return None, "the width depends on the weights of the rows"
         if states.hidden:
             return None, "the width depends on public values that a condition compares with"
         values = [piece.value for piece in base if piece.value is not None]
         if values and len(base) > 1:
             return None, "the width depends on the public values that are added up"
-        unit = said(values[0], self._block) if values else ""
-        if not states.axes and self._block.sensitive:
+        unit = said(values[0], self.plan.block) if values else ""
+        if not states.axes and self.plan.block.sensitive:
             # A scan of moments that has too many cells to tell them apart.
             found = [self._product(piece) for piece in base]
             errors = [error for error in found if error is not None]
@@ -87,7 +84,7 @@ class Expected:
     def _product(self, piece: Piece) -> float | None:
         """A piece's error from the functions of one column that it is a product of."""
         found: list[Kept] = []
-        for name, sensitive in self._catalog.sensitive.items():
+        for name, sensitive in self.catalog.sensitive.items():
             own = [n for n in piece.sensitive if any(c.name == name for c in columns_of(n))]
             if own:
                 values = self._over_domain(sensitive, piece, own)
@@ -99,13 +96,13 @@ class Expected:
         factor = next((node for node in nodes if node is piece.factor), None)
         value = _function(factor, [node for node in nodes if node is not factor])
         domain = sensitive.domain.values()
-        name = f"{self._plan.prefix}_domain"
+        name = f"{self.plan.prefix}_domain"
         place = {"i": pa.array(np.arange(len(domain))), "value": domain}
         typed = named(cast(column("value"), sensitive.type), sensitive.name)
         inner = exp.Select(expressions=[column("i"), typed]).from_(table(name), copy=False)
         query = exp.Select(expressions=[named(value, ATOM(0))])
         query.from_(derived(inner, PUBLISHED), copy=False).order_by(column("i"), copy=False)
-        found = self._evaluate(self._parameters.bind(query), {name: pa.table(place)})
+        found = self.evaluate(self.parameters.bind(query), {name: pa.table(place)})
         return np.asarray(found.column(ATOM(0)).to_numpy(), dtype=np.float64)
 
     def _functions(self, base: Base, states: States) -> tuple[list[Floats], list[Floats]]:
@@ -115,9 +112,9 @@ class Expected:
             factor = None if piece.factor is None else _over(states, piece.factor)
             value = _function(factor, [_over(states, node) for node in piece.truths])
             choose(query, named(value, ATOM(n)))
-        keys = [_over(states, key.expression) for key in self._block.keys if key.sensitive]
+        keys = [_over(states, key.expression) for key in self.plan.block.keys if key.sensitive]
         choose(query, named(ranked(*keys) if keys else exp.Literal.number(1), "class"))
-        tables = {f"{self._plan.prefix}_axis{i}": axis.cells for i, axis in enumerate(states.axes)}
+        tables = {f"{self.plan.prefix}_axis{i}": axis.cells for i, axis in enumerate(states.axes)}
         for i, name in enumerate(tables):
             if i == 0:
                 query.from_(table(name, f"axis{i}"), copy=False)
@@ -125,7 +122,7 @@ class Expected:
                 query.append("joins", exp.Join(this=table(name, f"axis{i}"), kind="CROSS"))
         if tables:
             query.order_by(*(column("cell", f"axis{i}") for i in range(len(tables))), copy=False)
-        found = self._evaluate(self._parameters.bind(query), tables)
+        found = self.evaluate(self.parameters.bind(query), tables)
         functions = [
             np.asarray(found.column(ATOM(n)).to_numpy(), dtype=np.float64) for n in range(len(base))
         ]

@@ -23,7 +23,8 @@ Here it is found out; ``explained`` has what is told, and its text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 from statistics import NormalDist
 
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.sql.bind.block import Aggregate, Block
+from privsql.sql.bind.block import Aggregate
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.expected import Evaluate, Expected, kept
 from privsql.sql.explain.report import (
@@ -52,7 +53,7 @@ from privsql.sql.nodes import (
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.query import Direct, Planned
 from privsql.sql.plan.states import Axis, States
-from privsql.sql.reconstruct.inverted import inverted_of
+from privsql.sql.reconstruct.inverted import Inverted, inverted_of
 
 Floats = NDArray[np.float64]
 
@@ -95,41 +96,33 @@ def explain(
     return Explained(tuple(blocks), query, kinds)
 
 
+@dataclass(frozen=True)
 class _Writer:
     """Explains one block."""
 
-    def __init__(
-        self,
-        number_: int,
-        plan: BlockPlan,
-        catalog: Catalog,
-        expected: Expected,
-        estimator: str,
-        level: float,
-    ) -> None:
-        self._number = number_
-        self._plan = plan
-        self._block: Block = plan.block
-        self._states: States | None = plan.states
-        self._catalog = catalog
-        self._expected = expected
-        self._estimator = estimator
-        self._level = level
-        self._moments = plan.moments
-        self._inverted = inverted_of(plan.steps)
+    number: int
+    plan: BlockPlan
+    catalog: Catalog
+    expected: Expected
+    estimator: str
+    level: float
+
+    @cached_property
+    def _inverted(self) -> Inverted:
+        return inverted_of(self.plan.steps)
 
     def write(self, ctes: Sequence[tuple[str, str]]) -> ExplainedBlock:
         """Everything about the block."""
-        block, states = self._block, self._states
-        method = "iterative" if self._estimator == "iterative" else "inversion"
-        why = _WHY[self._estimator]
+        block, states = self.plan.block, self.plan.states
+        method = "iterative" if self.estimator == "iterative" else "inversion"
+        why = _WHY[self.estimator]
         if not block.estimated:
             why = "rows are a weighted sample, so public columns are estimated as well"
-            if not self._catalog.weighted:
+            if not self.catalog.weighted:
                 method, why = "exact", "public columns are published as they are"
         joins = [(called(j.table, j.alias), block.joins[j.alias]) for j in block.rows.joins]
         return ExplainedBlock(
-            self._number,
+            self.number,
             method,
             why,
             tuple(map(self._said, block.guards)),
@@ -144,18 +137,18 @@ class _Writer:
             () if states is None else self._columns(states),
             () if states is None else tuple(map(self._said, states.hidden)),
             tuple(self._aggregate(i, aggregate) for i, aggregate in enumerate(block.aggregates)),
-            tuple(each.sql for each in (self._plan.scan, self._plan.beside) if each is not None),
-            tuple(step for step in ctes if step[0].startswith(f"{self._plan.prefix}_")),
-            self._plan.form,
+            tuple(each.sql for each in (self.plan.scan, self.plan.beside) if each is not None),
+            tuple(step for step in ctes if step[0].startswith(f"{self.plan.prefix}_")),
+            self.plan.form,
         )
 
     def _said(self, node: exp.Expr) -> str:
-        return said(node, self._block)
+        return said(node, self.plan.block)
 
     # -- states -----------------------------------------------------------------------
 
     def _columns(self, states: States) -> tuple[ExplainedColumn, ...]:
-        if states.axes or not self._moments:
+        if states.axes or not self.plan.moments:
             return tuple(map(self._column, states.axes))
         # So many cells that they were not made; the scan needs none.
         return tuple(
@@ -168,16 +161,16 @@ class _Writer:
                 (),
                 kept_condition(*kept(one)),
             )
-            for name, one in self._catalog.sensitive.items()
-            if name in self._block.sensitive
+            for name, one in self.catalog.sensitive.items()
+            if name in self.plan.block.sensitive
         )
 
     def _column(self, axis: Axis) -> ExplainedColumn:
-        sensitive = self._catalog.sensitive[axis.column]
+        sensitive = self.catalog.sensitive[axis.column]
         sent = "the scan sends the truth of its conditions"
         if axis.count == 1:
             sent = "the scan does not send it: the query distinguishes none of its values"
-        elif self._moments:
+        elif self.plan.moments:
             sent = "the scan adds up (g - c) / p of each row"
         elif not axis.bits:
             sent = "the scan sends the published value"
@@ -230,7 +223,7 @@ class _Writer:
                 "the width depends on how steep the distribution is there",
                 interval="none" if aggregate.kind == "mode" else "Woodruff's",
             )
-        found = [self._expected.of(self._block.bases[k]) for k in aggregate.bases]
+        found = [self.expected.of(self.plan.block.bases[k]) for k in aggregate.bases]
         error, words = found[0]
         name = aggregate.call.name
         if error is not None:
@@ -250,30 +243,30 @@ class _Writer:
 
     def _interval(self, i: int, aggregate: str) -> str:
         """Which interval, and from how many rows it is reliable."""
-        if i in self._plan.score_intervals:
+        if i in self.plan.score_intervals:
             return "score interval of the published count, at any number of rows"
         name = "Fieller's" if aggregate == "avg" else "Wald"
         bound = ""
-        if self._moments:
-            second = self._plan.doubtful is not None
+        if self.plan.moments:
+            second = self.plan.doubtful is not None
             bound = ", for which the scan gives a lower bound"
             bound += "; where that is below, a second scan counts states" if second else ""
         return f"{name}, called reliable from 20 effective rows on{bound}"
 
     def _words(self, error: float, unit: str, mean: bool) -> str:
-        each = " of a group" if self._block.keys else ""
-        rows = self._catalog.rows
+        each = " of a group" if self.plan.block.keys else ""
+        rows = self.catalog.rows
         sizes = {f"{FEW_ROWS:,} rows{each}": FEW_ROWS, f"all {rows:,}": rows}
         errors = [error * sqrt(n) / (max(n, 1) if mean else 1) for n in sizes.values()]
         told = " and ".join(f"{e:.3g} over {of}" for e, of in zip(errors, sizes, strict=True))
         times = f", times the root mean square of {unit}" if unit else ""
-        z = NormalDist().inv_cdf((1 + self._level) / 2)
+        z = NormalDist().inv_cdf((1 + self.level) / 2)
         ends = " and ".join(f"{z * e:.3g}" for e in errors)
-        axes = () if self._states is None else self._states.axes
+        axes = () if self.plan.states is None else self.plan.states.axes
         rough = "; rows were not perturbed independently, so this is rough"
         return (
             f"standard error at most {told}{times}, at the true shares for which it is largest"
-            f" ({self._level:.3g} interval: at most +- {ends})"
+            f" ({self.level:.3g} interval: at most +- {ends})"
             f"{'' if all(axis.independent for axis in axes) else rough}"
         )
 

@@ -190,10 +190,10 @@ class Explained:
 
     def table(self) -> pa.Table:
         """The rows as a table with the columns block, item, name and value."""
-        texts = [pa.field(name, pa.string()) for name in ("item", "name", "value")]
-        schema = pa.schema([pa.field("block", pa.int64()), *texts])
-        rows = [dict(zip(schema.names, row, strict=True)) for row in self.rows()]
-        return pa.Table.from_pylist(rows, schema=schema)
+        kinds: dict[str, pa.DataType] = {"block": pa.int64()}
+        kinds |= dict.fromkeys(("item", "name", "value"), pa.string())
+        rows = [dict(zip(kinds, row, strict=True)) for row in self.rows()]
+        return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
 def _column_lines(one: ExplainedColumn) -> Iterator[str]:

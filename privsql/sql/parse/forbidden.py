@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.catalog import Catalog
 from privsql.sql.nodes import Unsupported, name_of, outermost, place_of, queries_of
 
 _VOLATILE = """
@@ -20,13 +20,12 @@ VOLATILE = frozenset(_VOLATILE.split())
 _ROW_CLAUSES = ["sample", "pivots", "match", "laterals", "connect", "into", "locks", "cluster"]
 
 
+@dataclass(frozen=True)
 class Refusing:
     """Refuses expressions over published rows; ``public`` tells which queries may run there."""
 
-    def __init__(self, catalog: Catalog, text: str, public: Callable[[exp.Expr], bool]) -> None:
-        self._catalog = catalog
-        self._text = text
-        self._public = public
+    text: str
+    public: Callable[[exp.Expr], bool]
 
     def clauses(self, select: exp.Select) -> None:
         """Clauses that only rows could answer."""
@@ -42,7 +41,7 @@ class Refusing:
                 raise Unsupported(
                     f"the volatile function {name}()",
                     hint="an answer must not change when it is asked again",
-                    place=place_of(each, self._text),
+                    place=place_of(each, self.text),
                 )
         for star in outermost(node, lambda n: isinstance(n, exp.Star)):
             if not isinstance(star.parent, exp.Count):
@@ -52,10 +51,10 @@ class Refusing:
 
     def query(self, query: exp.Expr) -> None:
         """A sub-query in a condition, a join or an argument runs beside the table."""
-        if self._public(query):
+        if self.public(query):
             return
         raise Unsupported(
             "a sub-query that is not about public tables alone, or refers to rows around it",
             hint="join the public table, list the values, or ask for its answer on its own first",
-            place=place_of(query, self._text),
+            place=place_of(query, self.text),
         )

@@ -36,7 +36,7 @@ def listing(catalog: Catalog, tree: exp.Expr, text: str) -> exp.Select | None:
     if rows.joins:
         return None
     aliases = aliases_of(tree)
-    refusing = Refusing(catalog, text, lambda _: False)
+    refusing = Refusing(text, lambda _: False)
     made = exp.Select()
     for name, node in _projected(tree, rows, aliases):
         refusing.nodes(node)

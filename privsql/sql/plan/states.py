@@ -147,24 +147,22 @@ class _Cut:
     counts: NDArray[np.int64] | None  # values that each row stands for; None: one
 
 
+@dataclass(frozen=True)
 class Planner:
     """Finds atoms, evaluates them over domains and makes cells."""
 
-    def __init__(
-        self, catalog: Catalog, block: Block, run: Run, domain: Callable[[str], str]
-    ) -> None:
-        self._catalog = catalog
-        self._block = block
-        self._run = run
-        self._domain = domain
-        self._atoms: dict[str, dict[str, exp.Expr]] = {}
-        self._hidden: dict[str, exp.Expr] = {}
+    catalog: Catalog
+    block: Block
+    run: Run
+    domain: Callable[[str], str]
+    _atoms: dict[str, dict[str, exp.Expr]] = field(default_factory=dict)
+    _hidden: dict[str, exp.Expr] = field(default_factory=dict)
 
     def plan(self, expressions: Sequence[exp.Expr]) -> States:
         """States for these sensitive expressions."""
         for node in expressions:
             self._collect(node)
-        cuts = [self._cut(name) for name in self._catalog.sensitive if name in self._atoms]
+        cuts = [self._cut(name) for name in self.catalog.sensitive if name in self._atoms]
         self._check_size(cuts)
         axes = tuple(self._axis(i, cut) for i, cut in enumerate(cuts))
         places = {text: column(HIDDEN(i)) for i, text in enumerate(self._hidden)}
@@ -176,7 +174,7 @@ class Planner:
                 varying[text] = frozenset([i] if several else [])
         written = {sql(node): _written(node, places) for node in expressions}
         along = {sql(node): self._along(node, varying) for node in expressions}
-        return States(axes, tuple(self._hidden.values()), written, self._catalog.rows, along)
+        return States(axes, tuple(self._hidden.values()), written, self.catalog.rows, along)
 
     def _along(
         self, node: exp.Expr, varying: Mapping[str, frozenset[int]]
@@ -190,7 +188,7 @@ class Planner:
         return frozenset().union(*known) if len(known) == len(found) else None
 
     def _owners(self, node: exp.Expr) -> set[str]:
-        return owners(node, self._catalog, self._block.joins)
+        return owners(node, self.catalog, self.block.joins)
 
     def _collect(self, node: exp.Expr) -> None:
         found = self._owners(node)
@@ -205,15 +203,15 @@ class Planner:
 
     def _cut(self, name: str) -> _Cut:
         """Split a domain into cells."""
-        sensitive = self._catalog.sensitive[name]
+        sensitive = self.catalog.sensitive[name]
         atoms = tuple(self._atoms[name].values())
         source: exp.Expr
         counts: NDArray[np.int64] | None = None
         if sensitive.domain.size > MATERIALISE_LIMIT:
-            indices, counts = representatives(sensitive, atoms, self._run)
+            indices, counts = representatives(sensitive, atoms, self.run)
             source = listed(sensitive, indices)
         else:
-            source = table(self._domain(name), PUBLISHED)
+            source = table(self.domain(name), PUBLISHED)
         evaluated = self._evaluate(name, atoms, source, len(counts) if counts is not None else None)
         labels = np.asarray(evaluated.column("cell").to_numpy(), dtype=np.intp)
         plain = Cells.of(labels)
@@ -233,7 +231,7 @@ class Planner:
         count = prod(sizes.values())
         if count > MOST_STATES or max(sizes.values(), default=1) > MATRIX_LIMIT:
             raise _too_many(sizes, count)
-        keys = [key.expression for key in self._block.keys if key.sensitive]
+        keys = [key.expression for key in self.block.keys if key.sensitive]
         groups = min(count, prod(self._groups(key, cuts) for key in keys))
         if keys and groups * sum(size**2 for size in sizes.values()) > MOST_HELD:
             raise TooLargeError(
@@ -255,14 +253,14 @@ class Planner:
     def _axis(self, i: int, cut: _Cut) -> Axis:
         """The column as the block sees it, with its channel between cells."""
         name, atoms, cells = cut.name, cut.atoms, cut.cells
-        sensitive = self._catalog.sensitive[name]
+        sensitive = self.catalog.sensitive[name]
         channel = sensitive.channel
         columns = [cut.evaluated.column(ATOM(n)) for n in range(len(atoms))]
         bits = (
             all(pa.types.is_boolean(c.type) or pa.types.is_null(c.type) for c in columns)
             and len(atoms) <= MOST_BITS
             and cells.count == cut.plain.count
-            and name not in self._block.joins.values()
+            and name not in self.block.joins.values()
             and not any(node.find(exp.Query) for node in atoms)
         )
         nulls = tuple(c.null_count > 0 for c in columns)
@@ -314,14 +312,14 @@ class Planner:
             named(column(name, PUBLISHED), "value"),
             *(named(atom.copy(), ATOM(n)) for n, atom in enumerate(atoms)),
         ).from_(source)
-        for join in self._block.rows.joins:
-            if self._block.joins[join.alias] == name:
+        for join in self.block.rows.joins:
+            if self.block.joins[join.alias] == name:
                 inner = joined_to(inner, join.table, join.alias, join.on)
         truths = [column(ATOM(n)) for n in range(len(atoms))]
         cell = exp.Sub(this=ranked(*truths), expression=exp.Literal.number(1))
         outer = exp.select(column("value"), *truths, named(cell, "cell"))
-        found = self._run(outer.from_(derived(inner, "evaluated")).order_by(column("i")))
-        if found.num_rows != (rows or self._catalog.sensitive[name].domain.size):
+        found = self.run(outer.from_(derived(inner, "evaluated")).order_by(column("i")))
+        if found.num_rows != (rows or self.catalog.sensitive[name].domain.size):
             raise TooLargeError(
                 f"the public table joined on {name!r} has several rows for one value",
                 hint="join tables that are unique on the join key",
