@@ -111,12 +111,13 @@ def _vectors(
     """
     pieces, _ = pieces_of_block(plan.block)
     nodes = {t: half_of(pieces[t]) for those in halves.values() for t in those}
-    weights: dict[str, exp.Expr | None] = {}
+    weights: dict[int, exp.Expr | None] = {}
+    numbers: dict[str, int] = {}
 
     def number_of(node: exp.Expr | None) -> int:
-        text = "" if node is None else sql(node)
-        weights.setdefault(text, node)
-        return list(weights).index(text)
+        number = numbers.setdefault("" if node is None else sql(node), len(numbers))
+        weights.setdefault(number, node)
+        return number
 
     def product(one: int, two: int) -> exp.Expr | None:
         a, b = nodes[one], nodes[two]
@@ -133,7 +134,7 @@ def _vectors(
         beside = {u for j in others for u in halves.get(j, ())} | set(those)
         own += [number_of(product(t, u)) for t in those for u in sorted(beside)]
         found[i] = tuple(dict.fromkeys(own))
-    return dict(enumerate(weights.values())), found
+    return weights, found
 
 
 def supports_of(block: Block, informative: Sequence[bool]) -> dict[int, Support]:
