@@ -43,7 +43,6 @@ from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.expand import Expanded, expand
 from privsql.sql.explain.explain import Explained, explain
-from privsql.sql.parameters import Parameters
 from privsql.sql.parse.parameter_types import parameter_types, without_values
 from privsql.sql.parse.statement import Statement, only, parts
 from privsql.sql.plan.planner import (
@@ -405,33 +404,16 @@ class Session:
     ) -> Explained:
         """Plan a query and say how it would be answered; no sensitive value is read."""
         planned = self._plan(statement, given, settings)
-        if isinstance(planned, Direct):
-            names = [(name, False) for name, _ in planned.described]
-            return explain(
-                (),
-                planned.printed,
-                names,
-                self.catalog,
-                Parameters({}),
-                self._planning.evaluated,
-                estimator=settings.estimator,
-                level=settings.confidence_level,
-                policies=[],
-            )
-        pairs = zip(planned.described, planned.outs, strict=False)
+        blocks = (
+            [] if isinstance(planned, Direct) else zip(planned.plans, planned.behind, strict=True)
+        )
         return explain(
-            planned.plans,
-            planned.final.printed,
-            [(name, out.estimate) for (name, _), out in pairs],
+            planned,
             self.catalog,
-            planned.parameters,
             self._planning.evaluated,
             estimator=settings.estimator,
             level=settings.confidence_level,
-            policies=[
-                self._gate.foreseen(plan, behind)
-                for plan, behind in zip(planned.plans, planned.behind, strict=True)
-            ],
+            policies=[self._gate.foreseen(plan, behind) for plan, behind in blocks],
         )
 
     def _explained(self, statement: Statement, parameters: Given, settings: Settings) -> Outcome:

@@ -7,7 +7,7 @@ from functools import reduce
 
 from sqlglot import exp
 
-from privsql.sql.nodes import cast, column, columns_of, number, wrapped
+from privsql.sql.nodes import cast, column, columns_of, given, number, when, wrapped
 from privsql.sql.reconstruct.columns import CRITICAL
 
 # Below this many effective rows an interval is not called by its level (udfs.intervals).
@@ -44,20 +44,17 @@ def or_zero(node: exp.Expr) -> exp.Expr:
 
 def products(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     """Products of two lists, entry by entry."""
-    pair = exp.to_identifier("z")
-    body = exp.Mul(
-        this=exp.Bracket(this=exp.Column(this=pair), expressions=[exp.Literal.number(0)]),
-        expression=exp.Bracket(
-            this=exp.Column(this=pair.copy()), expressions=[exp.Literal.number(1)]
-        ),
+    left, right = (
+        exp.Bracket(this=exp.column("z"), expressions=[exp.Literal.number(i)]) for i in (0, 1)
     )
-    pairs = call("list_zip", one, two)
-    return call("list_transform", pairs, exp.Lambda(this=body, expressions=[pair.copy()]))
+    product = exp.Mul(this=left, expression=right)
+    each = exp.Lambda(this=product, expressions=[exp.to_identifier("z")])
+    return call("list_transform", call("list_zip", one, two), each)
 
 
 def deviation(variance: exp.Expr) -> exp.Expr:
     """Root of a variance; one that is not above zero says nothing, so it gives NULL."""
-    return case(positive(variance), exp.Sqrt(this=wrapped(variance)))
+    return when(positive(variance), exp.Sqrt(this=wrapped(variance)))
 
 
 def wald(
@@ -73,11 +70,6 @@ def wald(
     )
 
 
-def case(condition: exp.Expr, value: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
-    """``CASE WHEN condition THEN value ELSE other END``."""
-    return exp.Case(ifs=[exp.If(this=condition, true=value)], default=other)
-
-
 def null(kind: str) -> exp.Expr:
     """NULL of a type."""
     return cast(exp.Null(), kind)
@@ -86,11 +78,6 @@ def null(kind: str) -> exp.Expr:
 def is_null(node: exp.Expr) -> exp.Expr:
     """``node IS NULL``."""
     return exp.Is(this=wrapped(node), expression=exp.Null())
-
-
-def given(node: exp.Expr) -> exp.Expr:
-    """``NOT node IS NULL``."""
-    return exp.Not(this=is_null(node))
 
 
 def positive(node: exp.Expr) -> exp.Expr:

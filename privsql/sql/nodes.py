@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, reduce
-from typing import TypeVar
 
 from sqlglot import exp
 
 from privsql.errors import NotSupportedError, Place
 from privsql.sql.printing import text_of
-
-E = TypeVar("E", bound=exp.Expr)
 
 _AGGREGATES = """
     any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null
@@ -26,6 +23,9 @@ _AGGREGATES = """
     sumkahan var_pop var_samp variance variant_group_object
 """
 AGGREGATES = frozenset(_AGGREGATES.split())
+
+_ORDERS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
+COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, *_ORDERS)
 
 
 class Unsupported(NotSupportedError):  # noqa: N818 - says what it is
@@ -43,16 +43,36 @@ def name_of(node: exp.Expr) -> str:
     """
     if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc | exp.CombinedAggFunc):
         return str(node.this).lower()
-    if isinstance(node, exp.Connector | exp.Case | exp.Cast):
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Connector | exp.Case | exp.Cast):
         return ""
-    if isinstance(node, exp.Func):
-        return text_of(node).split("(", 1)[0].strip().lower()
-    return ""
+    return text_of(node).split("(", 1)[0].strip().lower()
 
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate function itself."""
     return isinstance(node, exp.Func) and name_of(node) in AGGREGATES
+
+
+def is_call(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate with all that belongs to it."""
+    return isinstance(node, exp.Filter | exp.WithinGroup) or is_aggregate(node)
+
+
+def aliases_of(select: exp.Select) -> dict[str, exp.Expr]:
+    """What the aliases of a SELECT list stand for, by their folded names."""
+    return {p.alias.casefold(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
+
+
+def sources_of(select: exp.Expr) -> list[exp.Expr]:
+    """The items of FROM and its joins."""
+    first = select.args.get("from_")
+    joins = select.args.get("joins") or ()
+    return [each.this for each in (*([first] if first else []), *joins)]
+
+
+def queries_of(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The sub-queries of an expression, without those inside them."""
+    return outermost(node, lambda each: isinstance(each, exp.Query))
 
 
 def outermost(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> Iterator[exp.Expr]:
@@ -61,9 +81,7 @@ def outermost(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> Iterator[exp
         yield node
         return
     for child in node.iter_expressions():
-        if found(child):
-            yield child
-        elif not isinstance(child, exp.Query):
+        if found(child) or not isinstance(child, exp.Query):
             yield from outermost(child, found)
 
 
@@ -96,7 +114,27 @@ def bare(node: exp.Expr) -> exp.Expr:
 def every(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
     """``a AND b AND ...``, or nothing of nothing."""
     parts = [wrapped(condition) for condition in conditions]
-    return reduce(lambda a, b: exp.And(this=a, expression=b), parts) if parts else None
+    return chained(exp.And, parts) if parts else None
+
+
+def chained(kind: type[exp.Binary], parts: Iterable[exp.Expr]) -> exp.Expr:
+    """``a + b + ...`` by an operator."""
+    return reduce(lambda a, b: kind(this=a, expression=b), parts)
+
+
+def union_all(queries: Iterable[exp.Expr], **options: bool) -> exp.Expr:
+    """``a UNION ALL b ...``."""
+    return reduce(lambda a, b: exp.Union(this=a, expression=b, distinct=False, **options), queries)
+
+
+def given(node: exp.Expr) -> exp.Expr:
+    """``node IS NOT NULL``."""
+    return exp.Not(this=exp.Is(this=wrapped(node), expression=exp.Null()))
+
+
+def when(condition: exp.Expr | None, value: exp.Expr, default: exp.Expr | None = None) -> exp.Case:
+    """``CASE WHEN condition THEN value ELSE default END``."""
+    return exp.Case(ifs=[exp.If(this=condition, true=value)], default=default)
 
 
 _PLAIN = (exp.Column, exp.Literal, exp.Boolean, exp.Null, exp.Placeholder, exp.Func, exp.Paren)
@@ -130,15 +168,11 @@ def number(value: float | int) -> exp.Expr:
 
 def place_of(node: exp.Expr, text: str) -> Place | None:
     """Where a node stands in the analyst's text, as far as its names tell."""
-    spans = [
-        (each.meta["start"], each.meta["end"] + 1)
-        for each in node.walk()
-        if "start" in each.meta and "end" in each.meta
-    ]
-    if not spans:
+    found = [each.meta for each in node.walk() if "start" in each.meta and "end" in each.meta]
+    if not found:
         return None
-    start, stop = min(s for s, _ in spans), max(e for _, e in spans)
-    return Place(text, start, stop) if stop <= len(text) else None
+    stop = max(meta["end"] for meta in found) + 1
+    return Place(text, min(meta["start"] for meta in found), stop) if stop <= len(text) else None
 
 
 def sql(node: exp.Expr) -> str:
@@ -150,7 +184,7 @@ def table(name: str, alias: str | None = None) -> exp.Table:
     """A quoted table, under an alias if one is given."""
     made = exp.Table(this=exp.to_identifier(name, quoted=True))
     if alias is not None:
-        made.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+        made.set("alias", _table_alias(alias))
     return made
 
 
@@ -196,10 +230,40 @@ def named(node: exp.Expr, name: str) -> exp.Alias:
     return exp.Alias(this=node, alias=exp.Identifier(this=name, quoted=True))
 
 
+def _table_alias(name: str) -> exp.TableAlias:
+    return exp.TableAlias(this=exp.Identifier(this=name, quoted=True))
+
+
 def derived(query: exp.Expr, name: str) -> exp.Subquery:
     """``(query) AS name``, without copying it."""
-    identifier = exp.Identifier(this=name, quoted=True)
-    return exp.Subquery(this=query, alias=exp.TableAlias(this=identifier))
+    return exp.Subquery(this=query, alias=_table_alias(name))
+
+
+def cte(name: str, query: exp.Expr) -> exp.CTE:
+    """``name AS MATERIALIZED (query)``, without copying it."""
+    return exp.CTE(this=query, alias=_table_alias(name), materialized=True)
+
+
+def star_of(source: str, replaced: Iterable[exp.Expr] = ()) -> exp.Column:
+    """``source.*``, with some columns replaced."""
+    star = exp.Star(replace=list(replaced)) if replaced else exp.Star()
+    return exp.Column(this=star, table=exp.to_identifier(source))
+
+
+def ranked(*keys: exp.Expr) -> exp.Window:
+    """``DENSE_RANK() OVER (ORDER BY keys)``, NULL last."""
+    order = [exp.Ordered(this=key, nulls_first=False) for key in keys]
+    rank = exp.Anonymous(this="dense_rank")
+    return exp.Window(this=rank, order=exp.Order(expressions=order), over="OVER")
+
+
+def replace_below(node: exp.Expr, made: Callable[[exp.Expr], exp.Expr]) -> None:
+    """Replace every expression directly below a node, in place."""
+    for key, value in list(node.args.items()):
+        if isinstance(value, exp.Expr):
+            node.set(key, made(value))
+        elif isinstance(value, list):
+            node.set(key, [made(v) if isinstance(v, exp.Expr) else v for v in value])
 
 
 def rewritten(tree: exp.Expr, made: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:

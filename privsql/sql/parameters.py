@@ -32,9 +32,7 @@ class Parameters:
 
     def bind(self, tree: exp.Expr) -> Printed:
         """Print a tree, which is used up, and find the values of its parameters."""
-        if not self.values:
-            return Printed(text_of(tree, used_up=True))
-        used = {str(node.this) for node in tree.find_all(exp.Placeholder)}
+        used = {str(node.this) for node in tree.find_all(exp.Placeholder)} if self.values else set()
         return Printed(text_of(tree, used_up=True), {name: self.values[name] for name in used})
 
 
@@ -43,31 +41,26 @@ def read_parameters(
 ) -> Parameters:
     """Name every placeholder of the tree, in place, and find its value."""
     values: dict[str, object] = {}
-    position = 0
     for node in tree.find_all(exp.Placeholder, exp.Parameter):
-        text = "" if node.this is None else str(getattr(node.this, "name", node.this))
-        if not text:
-            position += 1
-            text = str(position)
+        text = str(getattr(node.this, "name", node.this))
         if text.isdigit():
-            at = int(text) - 1
+            at, name = int(text) - 1, f"parameter{text}"
             if isinstance(given, Mapping) or given is None or at >= len(given):
                 raise ProgrammingError(
                     f"the statement has a parameter {int(text)}, for which no value was given",
                     hint="give a sequence with one value for each parameter",
                 )
-            values[f"parameter{text}"] = given[at]
-            name = f"parameter{text}"
+            values[name] = given[at]
         else:
+            name = f"n_{text}"
             if not isinstance(given, Mapping) or text not in given:
                 raise ProgrammingError(
                     f"the statement has a parameter {text!r}, for which no value was given",
                     hint="give a mapping from names to values",
                 )
-            name = f"n_{text}"
             values[name] = given[text]
         node.replace(exp.Placeholder(this=name))
-    count = len(given) if given is not None else 0
+    count = len(given or ())
     if count != len(values):
         raise ProgrammingError(f"the statement takes {len(values)} parameters; {count} were given")
     return Parameters(values)

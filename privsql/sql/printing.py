@@ -5,6 +5,9 @@ arithmetic.  sqlglot's generator is written for every dialect and passes each no
 calls; here the few kinds of node that make up most of our trees are written at once, and all others
 are left to it.  The text is the same, which a test holds for every golden statement.
 
+Where sqlglot is installed compiled (``sqlglot[c]``), no class of ours can inherit from its
+generator, which prints everything then.
+
 Comments are left out: what an analyst noted beside a query is nothing for an engine.
 """
 
@@ -12,6 +15,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from inspect import isfunction
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
@@ -23,14 +28,13 @@ _TYPES = {
     exp.DType.BIGINT: "BIGINT",
     exp.DType.BOOLEAN: "BOOLEAN",
 }
-_BASE: type = DuckDB.Generator
 
 
 class _Unsure(Exception):  # noqa: N818 - never leaves this module
     """A node that sqlglot may change while it prints it."""
 
 
-class Printer(_BASE):  # type: ignore[misc]  # the generator is chosen when sqlglot is loaded
+class Printer(DuckDB.Generator):  # type: ignore[misc,valid-type]  # chosen as sqlglot is loaded
     """sqlglot's generator for DuckDB with a short way for common nodes."""
 
     def __init__(self) -> None:
@@ -186,17 +190,20 @@ _STABLE = frozenset(
     }
 )
 
+COMPILED = not isfunction(DuckDB.Generator.generate)
 _PRINTERS = threading.local()
 
 
 def text_of(node: exp.Expr, *, used_up: bool = False) -> str:
     """DuckDB's spelling of a tree, which stays as it is unless it may be used up."""
+    if COMPILED:
+        generator = DuckDB.Generator(dialect="duckdb", comments=False)
+        return str(generator.generate(node, copy=not used_up))
     printer = getattr(_PRINTERS, "one", None)
     if printer is None:
         printer = _PRINTERS.one = Printer()
     printer.careful = not used_up
-    try:
+    with suppress(_Unsure):
         return str(printer.generate(node, copy=False))
-    except _Unsure:
-        printer.careful = False
-        return str(printer.generate(node, copy=True))
+    printer.careful = False
+    return str(printer.generate(node, copy=True))

@@ -28,7 +28,7 @@ from privsql.release.store import open_release
 from privsql.session.session import Session
 from privsql.sql.outer.compile import Compiler
 from privsql.sql.parse.statement import only, statements
-from privsql.sql.plan.planner import PlanWriter, read_parameters
+from privsql.sql.plan.planner import PlanWriter, Wanted, read_parameters, whole
 from tests.bench.peers import Question, beside
 from tests.bench.ratio import Case
 
@@ -295,15 +295,10 @@ def planning(lazy: Lazily) -> Case:
         parameters = read_parameters(tree, None)
         compiler = Compiler(session.catalog, statement.text)
         compiled = compiler.compile(tree)
-        memory = session._memory
-        writer = PlanWriter(
-            session.catalog,
-            parameters,
-            lambda printed: memory.run(printed.sql, printed.parameters),
-            session._planning._domain,
-        )
+        databases = session._planning._planner._databases
+        writer = PlanWriter(session.catalog, parameters, databases, Wanted())
         plans = [writer.plan(part, f"p{n}") for n, part in enumerate(compiler.parts)]
-        return parameters.bind(writer.whole(compiled, plans))
+        return parameters.bind(whole(compiled, plans))
 
     def theirs() -> object:
         schema = {"t": dict(lazy.session("numbers").catalog.columns)}

@@ -11,10 +11,10 @@ import pytest
 
 import privsql
 from privsql.session.session import Session
-from privsql.sql.explain.explain import Explained, explain, row_error
-from privsql.sql.outer.compile import Compiler
+from privsql.sql.explain.explain import Explained, explain
+from privsql.sql.explain.widths import row_error
 from privsql.sql.parse.statement import statements
-from privsql.sql.plan.planner import PlanWriter, read_parameters
+from privsql.sql.plan.query import QueryPlanner, Wanted
 from privsql.sql.scan.forms import FORMS, WORDS
 from tests.sql.clinic import publish
 
@@ -31,33 +31,9 @@ def session(tmp_path_factory):
 def explained(session: Session, sql: str, given=None, estimator: str = "auto") -> Explained:
     """Explain without a scan: the engine that holds the table is not touched."""
     (statement,) = statements(sql)
-    tree = statement.tree.copy()
-    parameters = read_parameters(tree, given)
-    compiler = Compiler(session.catalog, statement.text)
-    compiled = compiler.compile(tree)
-    memory = session._memory
-    writer = PlanWriter(
-        session.catalog,
-        parameters,
-        lambda printed: memory.run(printed.sql, printed.parameters),
-        session._planning._domain,
-        estimator == "iterative",
-        session.form,
-    )
-    plans = [writer.plan(part, f"block{n}") for n, part in enumerate(compiler.parts)]
-    final = parameters.bind(writer.whole(compiled, plans))
-
-    def evaluate(printed, tables):
-        memory.load_all(tables)
-        try:
-            return memory.run(printed.sql, printed.parameters)
-        finally:
-            memory.forget(*tables)
-
-    outputs = [(out.name, out.estimate) for out in compiled.outs]
-    return explain(
-        plans, final, outputs, session.catalog, parameters, evaluate, estimator=estimator
-    )
+    planner = QueryPlanner(session.catalog, session._planning._planner._databases)
+    planned = planner.plan(statement, given, Wanted(estimator == "iterative", session.form))
+    return explain(planned, session.catalog, session._planning.evaluated, estimator=estimator)
 
 
 def test_cells_are_said_in_words_with_their_masses(session):
@@ -183,7 +159,7 @@ def test_scan_and_steps_are_those_that_run(session):
     assert block.conditions == ("cost > 3",)
     assert block.joins == (("illness", "depends on a sensitive column"),)
     assert session._engine.scan(block.scans[0]).num_rows > 0
-    assert [name for name, _ in block.steps][-1] == "block0_block"
+    assert [name for name, _ in block.steps][-1] == "privsql_q0_0_block"
     assert all(duckdb.extract_statements(text) for _, text in block.steps)
 
 

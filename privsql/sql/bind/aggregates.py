@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, pieces_of, times, within
-from privsql.sql.nodes import Unsupported, column, every, name_of, number, wrapped
+from privsql.sql.nodes import Unsupported, column, every, name_of, number, when, wrapped
 
 # Names of DuckDB that mean the same.
 SAME = {
@@ -38,7 +38,8 @@ SAME = {
 }
 LINEAR = ("count", "count_if", "sum", "avg")
 SPREADS = ("var_samp", "var_pop", "stddev_samp", "stddev_pop", "covar_samp", "covar_pop", "corr")
-ORDERED = ("median", "quantile_cont", "quantile_disc")
+QUANTILES = ("quantile_cont", "quantile_disc")
+ORDERED = ("median", *QUANTILES)
 
 Base = tuple[Piece, ...]
 
@@ -61,31 +62,20 @@ def read_call(node: exp.Expr) -> Call:
     if isinstance(inner, exp.Filter):
         condition = inner.expression.this
         inner = inner.this
-    if isinstance(inner, exp.WithinGroup):
-        order = inner.expression.expressions[0]
-        quantile = inner.this.this
-        if order.args.get("desc"):
+    within_group = isinstance(inner, exp.WithinGroup)
+    name = _name(inner.this if within_group else inner)
+    order = inner.args.get("expression")
+    if isinstance(order, exp.Order) and (within_group or name in QUANTILES):
+        key = order.expressions[0]
+        if key.args.get("desc"):
             raise Unsupported("a quantile in descending order", hint="ask for 1 - q instead")
-        return Call(_name(inner.this), (order.this, quantile), condition, False, node)
-    name = _name(inner)
-    if name in ("quantile_cont", "quantile_disc") and isinstance(
-        inner.args.get("expression"), exp.Order
-    ):
-        order = inner.args["expression"]
-        if order.expressions[0].args.get("desc"):
-            raise Unsupported("a quantile in descending order", hint="ask for 1 - q instead")
-        return Call(name, (inner.this, order.this), condition, False, node)
+        pair = (key.this, inner.this.this) if within_group else (inner.this, order.this)
+        return Call(name, pair, condition, False, node)
     # Whatever sqlglot calls an argument (MAX(x, n) has a "count"), none may be overlooked.
-    found: list[exp.Expr] = []
-    for part in inner.args.values():
-        found += [part] if isinstance(part, exp.Expr) else []
-        found += (
-            [each for each in part if isinstance(each, exp.Expr)] if isinstance(part, list) else []
-        )
-    distinct = False
-    if found and isinstance(found[0], exp.Distinct):
-        distinct = True
-        found = [*found[0].expressions, *found[1:]]
+    found = list(inner.iter_expressions())
+    distinct = bool(found) and isinstance(found[0], exp.Distinct)
+    if distinct:
+        found[:1] = found[0].expressions
     if found and isinstance(found[0], exp.Order):  # SUM(x ORDER BY y): the order is void
         found[0] = found[0].this
     return Call(name, tuple(found), condition, distinct, node)
@@ -108,9 +98,7 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
             hint="distinct values cannot be counted among perturbed ones; GROUP BY the column"
             " instead",
         )
-    rows = where
-    if call.filter is not None:
-        rows = within(rows, separator.condition(call.filter))
+    rows = rows_of(call, separator, where)
     if call.name == "count_if":
         known = within(separator.value(call.arguments[0]), rows)
         return [counting(within(rows, separator.condition(call.arguments[0]))), counting(known)]
@@ -123,7 +111,7 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
     x = within(separator.value(call.arguments[0]), rows)
     if call.name in ("sum", "avg"):
         return [pieces_of(x), counting(x)]
-    if call.name in ("var_samp", "var_pop", "stddev_samp", "stddev_pop"):
+    if call.name.startswith(("var_", "stddev_")):
         # Branches exclude each other: the products of two of them are nothing.
         return [pieces_of(_squares(x)), pieces_of(x), counting(x)]
     if call.name in ("covar_samp", "covar_pop", "corr"):
@@ -142,9 +130,14 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
     )
 
 
+def rows_of(call: Call, separator: Separator, where: list[Branch]) -> list[Branch]:
+    """The rows that WHERE and FILTER leave to an aggregate."""
+    return where if call.filter is None else within(where, separator.condition(call.filter))
+
+
 def _of_public_rows(call: Call, separator: Separator, where: list[Branch]) -> bool:
     """Whether nothing sensitive is in it: estimated only because rows were sampled."""
-    parts = [*call.arguments, *([call.filter] if call.filter is not None else [])]
+    parts = (*call.arguments, *filter(None, [call.filter]))
     return all(map(separator.is_public, parts)) and not any(branch.truths for branch in where)
 
 
@@ -208,12 +201,8 @@ def formula(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
         {mean.name: _over(b(1), n)},
         {plain.name: _minus_square(_over(b(0), n), mean, mean)},
     )
-    value: exp.Expr = _positive(
-        exp.Add(
-            this=plain, expression=_covariance(mean, mean, n, v(1, 1), v(1, 2), v(1, 2), v(2, 2))
-        ),
-        _over(b(0), n),
-    )
+    extra = _covariance(mean, mean, n, v(1, 1), v(1, 2), v(1, 2), v(2, 2))
+    value: exp.Expr = _positive(exp.Add(this=plain, expression=extra), _over(b(0), n))
     smooth: exp.Expr = plain
     if name.endswith("samp"):
         value, smooth = _bessel(value, n), _bessel(smooth, n)
@@ -253,8 +242,12 @@ def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
     )
 
 
+def _product(one: exp.Expr, two: exp.Expr) -> exp.Expr:
+    return _paren(exp.Mul(this=one.copy(), expression=two.copy()))
+
+
 def _minus_square(mean: exp.Expr, one: exp.Expr, two: exp.Expr) -> exp.Expr:
-    return exp.Sub(this=mean, expression=_paren(exp.Mul(this=one.copy(), expression=two.copy())))
+    return exp.Sub(this=mean, expression=_product(one, two))
 
 
 def _covariance(
@@ -270,19 +263,10 @@ def _covariance(
 
     with m = s/n and k = u/n.
     """
-
-    def product(one: exp.Expr, two: exp.Expr) -> exp.Expr:
-        return _paren(exp.Mul(this=one.copy(), expression=two.copy()))
-
-    inner = exp.Add(
-        this=_paren(
-            exp.Sub(
-                this=_paren(exp.Sub(this=su, expression=product(m, un))), expression=product(k, sn)
-            )
-        ),
-        expression=product(product(m, k), nn),
-    )
-    return _over(_paren(inner), product(n, n))
+    inner = _paren(exp.Sub(this=su, expression=_product(m, un)))
+    inner = _paren(exp.Sub(this=inner, expression=_product(k, sn)))
+    inner = _paren(exp.Add(this=inner, expression=_product(_product(m, k), nn)))
+    return _over(inner, _product(n, n))
 
 
 def _paren(node: exp.Expr) -> exp.Expr:
@@ -296,8 +280,7 @@ def _over(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
 
 def unless_zero(n: exp.Expr, value: exp.Expr) -> exp.Expr:
     """NULL where nothing was counted, as SQL's SUM of nothing."""
-    when = exp.If(this=exp.NEQ(this=n.copy(), expression=number(0)), true=value.copy())
-    return exp.Case(ifs=[when])
+    return when(exp.NEQ(this=n.copy(), expression=number(0)), value.copy())
 
 
 def _rounding(scale: exp.Expr) -> exp.Expr:
@@ -317,16 +300,11 @@ def _positive(node: exp.Expr, scale: exp.Expr) -> exp.Expr:
 def _where_above(node: exp.Expr, *spreads: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
     """NULL unless all spreads are above zero: a root has no slope there, and no error."""
     above = [exp.GT(this=spread.copy(), expression=_rounding(scale)) for spread, scale in spreads]
-    return exp.Case(ifs=[exp.If(this=every(above), true=node)])
+    return when(every(above), node)
 
 
 def _bessel(node: exp.Expr, n: exp.Expr) -> exp.Expr:
     """``node * n / (n - 1)``, NULL up to one row."""
-    more = exp.If(
-        this=exp.GT(this=n.copy(), expression=number(1)),
-        true=exp.Mul(
-            this=wrapped(node),
-            expression=_over(n.copy(), _paren(exp.Sub(this=n.copy(), expression=number(1)))),
-        ),
-    )
-    return exp.Case(ifs=[more])
+    share = _over(n.copy(), _paren(exp.Sub(this=n.copy(), expression=number(1))))
+    more = exp.GT(this=n.copy(), expression=number(1))
+    return when(more, exp.Mul(this=wrapped(node), expression=share))

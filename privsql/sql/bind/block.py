@@ -10,25 +10,26 @@ as if they were a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 from sqlglot import exp
 
 from privsql.sql.bind import aggregates
 from privsql.sql.bind.aggregates import Base, Call
-from privsql.sql.bind.from_clause import Rows, canonical
+from privsql.sql.bind.from_clause import Rows, conditions_of, projected
 from privsql.sql.bind.grouping import read_grouping
 from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, is_true, within
 from privsql.sql.bind.remainder import Remainder
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.nodes import (
     Unsupported,
+    aliases_of,
     bare,
     columns_of,
-    conjuncts,
-    outermost,
+    given,
     place_of,
 )
 from privsql.sql.parse.forbidden import Refusing
@@ -129,6 +130,16 @@ def pieces_of_block(block: Block) -> tuple[list[Piece], list[list[int]]]:
     return found, [[index[piece.key] for piece in base] for base in block.bases]
 
 
+def owners(node: exp.Expr, catalog: Catalog, joins: Mapping[str, str]) -> set[str]:
+    """The sensitive columns that an expression is a function of; "" stands for public ones."""
+    return {
+        (each.name if each.name in catalog.sensitive else "")
+        if each.table == PUBLISHED
+        else joins.get(each.table, "")
+        for each in columns_of(node)
+    }
+
+
 @dataclass(frozen=True)
 class Leaf:
     """A block and the SELECT that reads it: its columns are KEY and AGGREGATE."""
@@ -149,22 +160,16 @@ class Builder:
         self._text = text
         self._joins = self._join_roles()
         self._separator = Separator(self.sensitive, self._has_public)
-        self._refusing = Refusing(catalog, text, public)
-        self._bases: list[Base] = []
+        self._refusing = Refusing(text, public)
+        self._bases: dict[tuple[str, ...], Base] = {}
 
     # -- roles ------------------------------------------------------------------------
 
     def _join_roles(self) -> dict[str, str]:
         roles: dict[str, str] = {}
         for join in self._rows.joins:
-            used: set[str] = set()
-            public = False
-            for ours, _ in join.on:
-                for each in columns_of(ours):
-                    name = self._owner(each, roles)
-                    used |= {name} if name else set()
-                    public = public or not name
-            if len(used) > 1 or (used and public):
+            used = {each for ours, _ in join.on for each in owners(ours, self._catalog, roles)}
+            if len(used) > 1 and any(used):
                 raise Unsupported(
                     "a join with a public table on several columns of which one is sensitive",
                     hint="join on one sensitive column alone, or on public ones",
@@ -172,30 +177,21 @@ class Builder:
             roles[join.alias] = next(iter(used), "")
         return roles
 
-    def _owner(self, node: exp.Column, joins: dict[str, str]) -> str:
-        """The sensitive column that a canonical column is a function of, or nothing."""
-        if node.table == PUBLISHED:
-            return node.name if node.name in self._catalog.sensitive else ""
-        return joins.get(node.table, "")
-
-    def sensitive(self, node: exp.Expr) -> frozenset[str]:
-        """Sensitive columns in an expression."""
-        return frozenset(filter(None, (self._owner(c, self._joins) for c in columns_of(node))))
+    def sensitive(self, *nodes: exp.Expr) -> frozenset[str]:
+        """Sensitive columns in any of some expressions."""
+        found = (owners(node, self._catalog, self._joins) for node in nodes)
+        return frozenset().union(*found) - {""}
 
     def _has_public(self, node: exp.Expr) -> bool:
-        return any(not self._owner(c, self._joins) for c in columns_of(node))
+        return "" in owners(node, self._catalog, self._joins)
 
     # -- the SELECT -------------------------------------------------------------------
 
     def build(self, select: exp.Select) -> Leaf:
         """Take the SELECT apart."""
         self._refusing.clauses(select)
-        aliases = {
-            p.alias.casefold(): p.this for p in select.expressions if isinstance(p, exp.Alias)
-        }
-        where = list(self._rows.where)
-        if condition := select.args.get("where"):
-            where += conjuncts(canonical(condition.this, self._rows, aliases))
+        aliases = aliases_of(select)
+        where = [*self._rows.where, *conditions_of(select, self._rows)]
         projections = [self._projection(p, aliases) for p in select.expressions]
         keys, sets, grouped = read_grouping(select, projections, aliases, self._rows, self._text)
         for node in (*where, *keys, *(ours for join in self._rows.joins for ours, _ in join.on)):
@@ -203,39 +199,35 @@ class Builder:
         for join in self._rows.joins:
             if not isinstance(join.table, exp.Table):
                 self._refusing.query(join.table)
-        for join in self._rows.joins:
             if self._joins[join.alias] and join.kind == "INNER":
-                where.append(exp.Not(this=exp.Is(this=join.on[0][1].copy(), expression=exp.Null())))
+                where.append(given(join.on[0][1].copy()))
         guards = tuple(node for node in where if not self.sensitive(node) and not is_true(node))
-        branches = [Branch()]
-        for node in where:
-            if self.sensitive(node):
-                branches = within(branches, self._separator.condition(node))
-        bound = [Key(key, self.sensitive(key)) for key in keys]
+        conditions = [self._separator.condition(node) for node in where if self.sensitive(node)]
+        branches = reduce(within, conditions, [Branch()])
+        bound = tuple(Key(key, self.sensitive(key)) for key in keys)
         remainder = Remainder(self._rows, self._text)
         rest = remainder.write(select, projections, keys, aliases)
         calls = list(remainder.calls.values())
         for call in calls:
             self._refusing.nodes(call.node)
-        below = self.sensitive_of(where) | frozenset().union(*(key.sensitive for key in bound))
-        bases: dict[tuple[object, ...], int] = {}
-        made = [self._aggregate(call, branches, below, bases, bound, guards) for call in calls]
-        if below and not made and any(self.sensitive(node) for node in where):
+        below = self.sensitive(*where, *keys)
+        whole = not below and not keys and not guards
+        made = tuple(self._aggregate(call, branches, below, whole) for call in calls)
+        if not made and conditions:
             raise Unsupported(
                 "which groups exist under a sensitive condition cannot be known",
                 hint="ask how many rows they have: COUNT(*) ... GROUP BY",
             )
-        everything = below.union(*(self.sensitive(c.node) for c in calls))
         block = Block(
             self._rows,
             guards,
             tuple(branches),
-            tuple(bound),
+            bound,
             sets,
             grouped,
-            tuple(self._bases),
-            tuple(made),
-            everything,
+            tuple(self._bases.values()),
+            made,
+            below | self.sensitive(*(call.node for call in calls)),
             self._joins,
             tuple(where),
         )
@@ -245,61 +237,44 @@ class Builder:
         )
         return Leaf(block, rest, names)
 
-    def sensitive_of(self, nodes: Iterable[exp.Expr]) -> frozenset[str]:
-        """Sensitive columns in any of several expressions."""
-        return frozenset().union(*(self.sensitive(node) for node in nodes))
-
     def _projection(self, node: exp.Expr, aliases: dict[str, exp.Expr]) -> exp.Expr:
-        inner = node.this if isinstance(node, exp.Alias) else node
-        if inner.is_star or next(outermost(inner, lambda n: isinstance(n, exp.Columns)), None):
+        if node.unalias().is_star:
             raise Unsupported(
                 "published rows themselves are not shown",
                 hint="ask for aggregates: COUNT(*), AVG(x), ... GROUP BY ...",
-                place=place_of(inner, self._text),
+                place=place_of(node.unalias(), self._text),
             )
-        own = node.alias.casefold() if isinstance(node, exp.Alias) else ""
-        return canonical(inner, self._rows, {k: v for k, v in aliases.items() if k != own})
+        return projected(node, self._rows, aliases)
 
     # -- aggregates -------------------------------------------------------------------
 
     def _aggregate(
-        self,
-        call: Call,
-        where: list[Branch],
-        below: frozenset[str],
-        known: dict[tuple[object, ...], int],
-        keys: list[Key],
-        guards: tuple[exp.Expr, ...],
+        self, call: Call, where: list[Branch], below: frozenset[str], whole: bool
     ) -> Aggregate:
-        place = place_of(call.node, self._text)
+        """An aggregate of the rows of ``where``; ``whole`` says whether those are all rows."""
         involved = below | self.sensitive(call.node)
         if not involved and not self._catalog.weighted:
             return Exact(call)
-        alone = not below and not keys and not guards and call.filter is None
-        if call.name in ("min", "max") and alone and len(call.arguments) == 1:
-            (argument,) = call.arguments
-            if len(self.sensitive(argument)) == 1 and not self._has_public(argument):
+        if call.name in ("min", "max") and whole and call.filter is None:
+            argument = call.arguments[0]
+            sole = len(call.arguments) == 1 and len(self.sensitive(argument)) == 1
+            if sole and not self._has_public(argument):
                 return Domain(call, argument)
         try:
             if call.name in (*aggregates.ORDERED, "mode"):
-                return self._distribution(call, where, known)
+                return self._distribution(call, where)
             found = aggregates.bases(call, self._separator, where)
         except Unsupported as problem:
-            raise Unsupported(
-                problem.reason, hint=problem.hint, place=problem.place or place
-            ) from None
-        return Linear(call, tuple(self._base(base, known) for base in found))
+            problem.place = problem.place or place_of(call.node, self._text)
+            raise problem from None
+        return Linear(call, tuple(map(self._base, found)))
 
-    def _base(self, base: Base, known: dict[tuple[object, ...], int]) -> int:
+    def _base(self, base: Base) -> int:
         key = tuple(sorted(piece.key for piece in base))
-        if key not in known:
-            known[key] = len(self._bases)
-            self._bases.append(base)
-        return known[key]
+        self._bases.setdefault(key, base)
+        return list(self._bases).index(key)
 
-    def _distribution(
-        self, call: Call, where: list[Branch], known: dict[tuple[object, ...], int]
-    ) -> Aggregate:
+    def _distribution(self, call: Call, where: list[Branch]) -> Aggregate:
         value = call.arguments[0]
         if call.distinct or not self.sensitive(value) or self._has_public(value):
             if self._catalog.weighted:
@@ -308,15 +283,12 @@ class Builder:
                 f"{call.name.upper()} of a public column under a sensitive condition",
                 hint="only the distribution of a sensitive column can be reconstructed; use AVG",
             )
-        rows = where
-        if call.filter is not None:
-            rows = within(rows, self._separator.condition(call.filter))
-        counted = within(self._separator.value(value), rows)
-        base = self._base(counting(counted), known)
+        rows = aggregates.rows_of(call, self._separator, where)
+        base = self._base(counting(within(self._separator.value(value), rows)))
         if call.name == "mode":
             return Mode(call, (base,), value)
         fraction: exp.Expr = exp.Literal.number("0.5")
-        if call.name in ("quantile_cont", "quantile_disc"):
+        if call.name in aggregates.QUANTILES:
             fraction = call.arguments[1]
             if next(columns_of(fraction), None) is not None:
                 raise Unsupported("a quantile whose fraction is not a constant")

@@ -140,22 +140,16 @@ class Constants:
         if isinstance(node, exp.Placeholder):
             value = self.parameters.values.get(str(node.this), _Unread)
             return _text(value, kind) if isinstance(value, str) else _checked(value)
-        if isinstance(node, exp.Literal) and node.is_string:
+        if node.is_string:
             return _text(node.name, kind)
-        if isinstance(node, exp.Literal) or (
-            isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal)
-        ):
-            literal = node.this if isinstance(node, exp.Neg) else node
-            if literal.is_string or len(literal.name) > 40:
-                return _Unread
-            try:
-                value = Decimal(literal.name)
-            except ArithmeticError:  # 0x1F
-                return _Unread
-            return -value if isinstance(node, exp.Neg) else value
-        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
+        negative = isinstance(node, exp.Neg)
+        literal = node.this if negative else node
+        if isinstance(literal, exp.Literal) and literal.is_number and len(literal.name) <= 40:
+            with suppress(ArithmeticError):  # 0x1F
+                return -Decimal(literal.name) if negative else Decimal(literal.name)
+        if isinstance(node, exp.Cast) and node.this.is_string:
             target = sql(node.to).upper()
-            if node.this.is_string and target in ("DATE", "TIMESTAMP"):
+            if target in ("DATE", "TIMESTAMP"):
                 return _text(node.this.name, target)
         return _Unread
 

@@ -13,7 +13,20 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from privsql.sql.catalog import PUBLISHED, Catalog, UnknownColumn
-from privsql.sql.nodes import Unsupported, bare, column, conjuncts, is_aggregate, outermost, sql
+from privsql.sql.nodes import (
+    Unsupported,
+    aliases_of,
+    bare,
+    column,
+    conjuncts,
+    is_aggregate,
+    is_call,
+    outermost,
+    queries_of,
+    replace_below,
+    sources_of,
+    sql,
+)
 
 # The clauses of a sub-select that only filters or projects.
 _ROWWISE = {"expressions", "from_", "joins", "where", "with_", "kind", "hint"}
@@ -81,6 +94,8 @@ Lookup = Callable[[str], exp.Expr | None]
 class Sources:
     """Reads FROM clauses against a catalog; ``lookup`` finds CTEs by name."""
 
+    sources = staticmethod(sources_of)
+
     def __init__(self, catalog: Catalog, lookup: Lookup) -> None:
         self.catalog = catalog
         self._lookup = lookup
@@ -90,10 +105,9 @@ class Sources:
         if node is None:
             return "public"
         if isinstance(node, exp.Table):
-            cte = self._cte(node)
-            if cte is not None:
+            if (cte := self._cte(node)) is not None:
                 return self.kind(cte)
-            return "rows" if self._is_published(node) else "public"
+            return "rows" if self.catalog.is_published(node.name) else "public"
         if isinstance(node, exp.Subquery | exp.Paren | exp.CTE | exp.Alias):
             return self.kind(node.this)
         if isinstance(node, exp.SetOperation):
@@ -104,50 +118,19 @@ class Sources:
         return "public"
 
     def _select_kind(self, select: exp.Select) -> str:
-        kinds = {self.kind(source) for source in self.sources(select)}
-        inner = [q for e in _expressions(select) for q in outermost(e, _is_query)]
+        kinds = {self.kind(source) for source in sources_of(select)}
         if "rows" in kinds:
-            return "rows" if self.rowwise(select) else "answer"
-        deep = any(
-            self.kind(q.this if isinstance(q, exp.Subquery) else q) != "public" for q in inner
-        )
-        return "answer" if "answer" in kinds or deep else "public"
-
-    @staticmethod
-    def sources(select: exp.Select) -> list[exp.Expr]:
-        """The items of FROM and its joins."""
-        found: list[exp.Expr] = []
-        if source := select.args.get("from_"):
-            found.append(source.this)
-        found += [join.this for join in select.args.get("joins") or ()]
-        return found
-
-    @staticmethod
-    def rowwise(select: exp.Select) -> bool:
-        """Whether a SELECT gives one row for each row it reads."""
-        if any(value for key, value in select.args.items() if key not in _ROWWISE):
-            return False
-        projections = list(select.expressions)
-        return not any(
-            next(outermost(p, lambda n: is_aggregate(n) or isinstance(n, exp.Window)), None)
-            for p in projections
-        )
+            return "rows" if _rowwise(select) else "answer"
+        kinds |= {self.kind(query) for e in _expressions(select) for query in queries_of(e)}
+        return "public" if kinds <= {"public"} else "answer"
 
     def _cte(self, node: exp.Table) -> exp.Expr | None:
-        return (
-            None
-            if node.db or not isinstance(node.this, exp.Identifier)
-            else self._lookup(node.name)
-        )
-
-    def _is_published(self, node: exp.Table) -> bool:
-        return isinstance(node.this, exp.Identifier) and self.catalog.is_published(node.name)
+        return None if node.db else self._lookup(node.name)
 
     def rows(self, select: exp.Select) -> Rows:
         """The published rows that a SELECT reads, with everything merged."""
-        source = select.args["from_"].this
-        joins = select.args.get("joins") or []
-        start, rest = source, list(joins)
+        start = source = select.args["from_"].this
+        rest = list(select.args.get("joins") or ())
         if self.kind(source) != "rows":
             # The published table may stand on the right of an inner join: turn it round.
             at = next(i for i, join in enumerate(rest) if self.kind(join.this) == "rows")
@@ -184,33 +167,9 @@ class Sources:
         if not isinstance(inner, exp.Select):
             raise Unsupported("published rows through this kind of sub-query")
         rows = self.rows(inner)
-        columns = _numbered(
-            pair for node in inner.expressions for pair in self._projected(rows, node)
-        )
-        where = list(rows.where)
-        if condition := inner.args.get("where"):
-            aliases = {
-                p.alias.casefold(): p.this for p in inner.expressions if isinstance(p, exp.Alias)
-            }
-            where += conjuncts(canonical(condition.this, rows, aliases))
+        columns = _numbered(pair for node in inner.expressions for pair in _projected(rows, node))
+        where = [*rows.where, *conditions_of(inner, rows)]
         return Rows((_renamed(Item(alias, columns), node),), tuple(where), rows.joins)
-
-    def _projected(self, rows: Rows, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
-        if isinstance(node, exp.Star) or (
-            isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
-        ):
-            star = node if isinstance(node, exp.Star) else node.this
-            if any(star.args.values()):
-                raise Unsupported(
-                    "a star with EXCLUDE, REPLACE or RENAME over published rows",
-                    hint="list the columns that you want",
-                )
-            yield from rows.all_columns(node.table if isinstance(node, exp.Column) else "")
-            return
-        yield (
-            node.alias_or_name or sql(node).lower(),
-            canonical(node.this if isinstance(node, exp.Alias) else node, rows, {}),
-        )
 
     def _join(self, rows: Rows, join: exp.Join) -> Rows:
         kind = self.kind(join.this)
@@ -220,107 +179,109 @@ class Sources:
                 f"a join of {what}",
                 hint="rows carry no identity that a join could follow; aggregate both first",
             )
-        side, sort = (join.side or "").upper(), (join.kind or "").upper()
-        if (
-            join.args.get("method")
-            or side not in ("", "LEFT")
-            or sort not in ("", "INNER", "OUTER")
-        ):
-            words = " ".join(w for w in (join.args.get("method"), side, sort) if w)
-            raise Unsupported(f"{words} JOIN with a public table", hint="use JOIN or LEFT JOIN")
+        words = [join.method, join.side, join.kind]
+        if words[0] or words[1] not in ("", "LEFT") or words[2] not in ("", "INNER", "OUTER"):
+            text = " ".join(filter(None, words))
+            raise Unsupported(f"{text} JOIN with a public table", hint="use JOIN or LEFT JOIN")
         alias = f"j{len(rows.joins)}"
         names = self._public_columns(join.this)
-        item = _renamed(
-            Item(
-                join.this.alias_or_name,
-                {name.casefold(): (name, column(name, alias)) for name in names},
-            ),
-            join.this,
-        )
+        theirs = {name.casefold(): (name, column(name, alias)) for name in names}
+        item = _renamed(Item(join.this.alias_or_name, theirs), join.this)
         wider = replace(rows, items=(*rows.items, item))
         on: list[tuple[exp.Expr, exp.Expr]] = []
         merged = set(rows.merged)
         for name in join.args.get("using") or ():
             ours = rows.find(exp.column(name.name))
-            theirs = item.columns.get(name.name.casefold())
-            if ours is None or theirs is None:
+            its = item.columns.get(name.name.casefold())
+            if ours is None or its is None:
                 raise UnknownColumn(f"USING names {name.name!r}, which is not in both tables")
-            on.append((ours, theirs[1].copy()))
+            on.append((ours, its[1].copy()))
             merged.add(name.name.casefold())
         if condition := join.args.get("on"):
-            on += self._equalities(canonical(condition, wider, {}), alias)
+            on += _equalities(canonical(condition, wider, {}), alias)
         if not on:
             raise Unsupported(
                 "a join without a condition multiplies published rows",
                 hint="join on the key of the public table: ON t.x = d.x",
             )
         table = join.this.copy()
-        named_columns = getattr(table.args.get("alias"), "columns", None)
-        if not named_columns:
+        if not table.alias_column_names:
             table.set("alias", None)
-        made = Joined(alias, table, "LEFT" if side == "LEFT" else "INNER", tuple(on), tuple(names))
+        made = Joined(alias, table, join.side or "INNER", tuple(on), tuple(names))
         return replace(wider, joins=(*rows.joins, made), merged=frozenset(merged))
-
-    @staticmethod
-    def _equalities(condition: exp.Expr, alias: str) -> list[tuple[exp.Expr, exp.Expr]]:
-        found: list[tuple[exp.Expr, exp.Expr]] = []
-        for part in conjuncts(condition):
-            sides = (part.left, part.right) if isinstance(part, exp.EQ) else ()
-            for ours, theirs in (sides, sides[::-1]) if sides else ():
-                if (
-                    isinstance(theirs, exp.Column)
-                    and theirs.table == alias
-                    and all(c.table != alias for c in ours.find_all(exp.Column))
-                ):
-                    found.append((ours, theirs))
-                    break
-            else:
-                raise Unsupported(
-                    "a join on something other than equality with columns of the public table",
-                    hint="write ON t.x = d.x [AND t.y = d.y], and put other conditions into WHERE",
-                )
-        return found
 
     def _public_columns(self, node: exp.Expr) -> list[str]:
         if isinstance(node, exp.Table):
-            cte = self._cte(node)
-            if cte is None:
-                name = (
-                    self.catalog.public_table(node.name)
-                    if isinstance(node.this, exp.Identifier)
-                    else None
+            if self._cte(node) is not None:
+                raise Unsupported(
+                    "a join of published rows with a CTE",
+                    hint="write the public table itself there",
                 )
-                if name is None:
-                    raise UnknownColumn(
-                        f"there is no table {node.name!r}"
-                        if node.name
-                        else "a table function in FROM",
-                        hint=f"the published table is {self.catalog.table!r}",
-                    )
-                return [column for column, _ in self.catalog.tables[name]]
-            raise Unsupported(
-                "a join of published rows with a CTE", hint="write the public table itself there"
-            )
-        inner = node.this
-        if isinstance(inner, exp.Select):
+            name = self.catalog.public_table(node.name)
+            if name is None:
+                raise UnknownColumn(
+                    f"there is no table {node.name!r}",
+                    hint=f"the published table is {self.catalog.table!r}",
+                )
+            return [column for column, _ in self.catalog.tables[name]]
+        inner, names = node.this, []
+        if isinstance(inner, exp.Select) and not any(p.is_star for p in inner.expressions):
             names = [p.alias_or_name for p in inner.expressions]
-            if all(names) and not any(
-                isinstance(p, exp.Star) or p.is_star for p in inner.expressions
-            ):
-                return names
-        if isinstance(inner, exp.Values) or isinstance(node, exp.Values):
-            alias = node.args.get("alias")
-            if alias is not None and alias.columns:
-                return [c.name for c in alias.columns]
+        elif isinstance(inner, exp.Values) or isinstance(node, exp.Values):
+            names = node.alias_column_names
+        if not names or not all(names):
+            raise Unsupported(
+                "a join with a sub-query whose columns have no names",
+                hint="give each column a name",
+            )
+        return names
+
+
+def _rowwise(select: exp.Select) -> bool:
+    """Whether a SELECT gives one row for each row it reads."""
+    if any(value for key, value in select.args.items() if key not in _ROWWISE):
+        return False
+
+    def several(node: exp.Expr) -> bool:
+        return is_aggregate(node) or isinstance(node, exp.Window)
+
+    return not any(next(outermost(p, several), None) for p in select.expressions)
+
+
+def _projected(rows: Rows, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
+    if not node.is_star:
+        yield node.alias_or_name or sql(node).lower(), canonical(node.unalias(), rows, {})
+        return
+    star = node.this if isinstance(node, exp.Column) else node
+    if any(star.args.values()):
         raise Unsupported(
-            "a join with a sub-query whose columns have no names", hint="give each column a name"
+            "a star with EXCLUDE, REPLACE or RENAME over published rows",
+            hint="list the columns that you want",
         )
+    yield from rows.all_columns(node.text("table"))
+
+
+def _equalities(condition: exp.Expr, alias: str) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+    for part in conjuncts(condition):
+        sides = (part.left, part.right) if isinstance(part, exp.EQ) else ()
+        for ours, theirs in (sides, sides[::-1]) if sides else ():
+            if (
+                isinstance(theirs, exp.Column)
+                and theirs.table == alias
+                and all(c.table != alias for c in ours.find_all(exp.Column))
+            ):
+                yield ours, theirs
+                break
+        else:
+            raise Unsupported(
+                "a join on something other than equality with columns of the public table",
+                hint="write ON t.x = d.x [AND t.y = d.y], and put other conditions into WHERE",
+            )
 
 
 def _renamed(item: Item, node: exp.Expr) -> Item:
     """Apply the column names of ``AS t(a, b)``."""
-    alias = node.args.get("alias")
-    names = [c.name for c in alias.columns] if alias is not None and alias.columns else []
+    names = node.alias_column_names
     if not names:
         return item
     columns = list(item.columns.values())
@@ -360,6 +321,18 @@ def canonical(
     """
     whole = alias_first and isinstance(bare(node), exp.Column)
     return _resolved(node, rows, aliases, lambda _, __: whole)
+
+
+def projected(node: exp.Expr, rows: Rows, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+    """A projection with every column resolved; it cannot refer to its own alias."""
+    own = node.alias.casefold() if isinstance(node, exp.Alias) else ""
+    return canonical(node.unalias(), rows, {k: v for k, v in aliases.items() if k != own})
+
+
+def conditions_of(select: exp.Select, rows: Rows) -> Iterator[exp.Expr]:
+    """The conditions of WHERE with every column resolved."""
+    if condition := select.args.get("where"):
+        yield from conjuncts(canonical(condition.this, rows, aliases_of(select)))
 
 
 def of_groups(
@@ -423,35 +396,19 @@ def _resolved(
                 # Keep where the analyst wrote it, for the caret.
                 found.this.meta.update(each.this.meta)
             return found if isinstance(found, exp.Column) else exp.Paren(this=found)
-        within = within or _aggregates(each)
-        for key, value in list(each.args.items()):
-            if isinstance(value, exp.Expr):
-                each.set(key, resolve(value, depth, within))
-            elif isinstance(value, list):
-                each.set(
-                    key,
-                    [resolve(v, depth, within) if isinstance(v, exp.Expr) else v for v in value],
-                )
+        within = within or is_call(each)
+        replace_below(each, lambda below: resolve(below, depth, within))
         return each
 
     return resolve(node.copy(), 0, False)
 
 
-def _aggregates(node: exp.Expr) -> bool:
-    """Whether everything in a node belongs to an aggregate."""
-    return isinstance(node, exp.Filter | exp.WithinGroup) or is_aggregate(node)
-
-
 def _outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:
     if isinstance(node, exp.Column):
         yield node
-    elif not _aggregates(node) and not isinstance(node, exp.Query):
+    elif not is_call(node) and not isinstance(node, exp.Query):
         for child in node.iter_expressions():
             yield from _outside_aggregates(child)
-
-
-def _is_query(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Query)
 
 
 def _expressions(select: exp.Select) -> Iterator[exp.Expr]:

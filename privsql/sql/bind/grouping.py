@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import compress, product
 
 from sqlglot import exp
 
 from privsql.sql.bind.from_clause import Rows, canonical
-from privsql.sql.nodes import Unsupported, bare, is_aggregate, place_of, sql
+from privsql.sql.nodes import Unsupported, bare, is_call, place_of, sql
 
 
 def read_grouping(
@@ -62,19 +62,15 @@ def read_grouping(
         return [add(canonical(node, rows, aliases))]
 
     def element(node: exp.Expr) -> list[tuple[int, ...]]:
-        if isinstance(node, exp.Rollup):
-            parts = [tuple(read(e)) for e in node.expressions]
-            return [sum(parts[:i], ()) for i in range(len(parts), -1, -1)]
-        if isinstance(node, exp.Cube):
-            parts = [tuple(read(e)) for e in node.expressions]
-            choices = product((True, False), repeat=len(parts))
-            return [
-                sum((p for p, kept in zip(parts, choice, strict=True) if kept), ())
-                for choice in choices
-            ]
         if isinstance(node, exp.GroupingSets):
             return [s for e in node.expressions for s in element(e)]
-        return [tuple(read(node))]
+        if not isinstance(node, exp.Rollup | exp.Cube):
+            return [tuple(read(node))]
+        parts = [tuple(read(e)) for e in node.expressions]
+        if isinstance(node, exp.Rollup):
+            return [sum(parts[:i], ()) for i in range(len(parts), -1, -1)]
+        choices = product((True, False), repeat=len(parts))
+        return [sum(compress(parts, choice), ()) for choice in choices]
 
     elements = [element(e) for e in group.expressions]
     for clause in ("rollup", "cube", "grouping_sets"):
@@ -88,28 +84,16 @@ def has_aggregate(node: exp.Expr) -> bool:
     return next(_aggregates(node), None) is not None
 
 
-def is_call(node: exp.Expr) -> bool:
-    """Whether a node is an aggregate with all that belongs to it."""
-    if isinstance(node, exp.Filter | exp.WithinGroup):
-        return True
-    return is_aggregate(node)
-
-
 def _aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
     """Aggregates in an expression; a window function is none, but may hold some."""
+    below = [child for child in node.iter_expressions() if not isinstance(child, exp.Query)]
     if isinstance(node, exp.Window):
         inner = node.this
         while isinstance(inner, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
             inner = inner.this
-        for child in inner.iter_expressions():
-            yield from _aggregates(child)
-        for child in node.iter_expressions():
-            if child is not node.this:
-                yield from _aggregates(child)
-        return
-    if is_call(node):
+        below = [*inner.iter_expressions(), *(each for each in below if each is not node.this)]
+    elif is_call(node):
         yield node
         return
-    for child in node.iter_expressions():
-        if not isinstance(child, exp.Query):
-            yield from _aggregates(child)
+    for child in below:
+        yield from _aggregates(child)

@@ -20,23 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 
 from sqlglot import exp
 
-from privsql.sql.nodes import (
-    Unsupported,
-    bare,
-    cast,
-    sql,
-    wrapped,
-)
+from privsql.sql.nodes import Unsupported, bare, cast, given, sql, wrapped
 
 # A condition that mixes more sensitive parts than this with public ones in one OR.
 MOST_PARTS = 4
 
-Sensitive = Callable[[exp.Expr], frozenset[str]]
+Term = tuple[exp.Expr | None, exp.Expr | None]
 
 
 @dataclass(frozen=True)
@@ -56,14 +50,9 @@ class Piece:
     @cached_property
     def key(self) -> str:
         """What makes two pieces the same."""
-        return repr(
-            (
-                sorted(map(sql, self.guards)),
-                self.value and sql(self.value),
-                sorted(map(sql, self.truths)),
-                self.factor and sql(self.factor),
-            )
-        )
+        conditions = (sorted(map(sql, each)) for each in (self.guards, self.truths))
+        values = (each and sql(each) for each in (self.value, self.factor))
+        return repr((*conditions, *values))
 
 
 @dataclass(frozen=True)
@@ -75,35 +64,32 @@ class Branch:
 
     guards: tuple[exp.Expr, ...] = ()
     truths: tuple[exp.Expr, ...] = ()
-    terms: tuple[tuple[exp.Expr | None, exp.Expr | None], ...] = ((None, None),)
+    terms: tuple[Term, ...] = ((None, None),)
 
     def __and__(self, other: Branch) -> Branch:
         """Both hold; the terms are ours."""
-        return replace(
-            self,
-            guards=_union(self.guards, other.guards),
-            truths=_union(self.truths, other.truths),
-        )
+        guards, truths = _union(self.guards, other.guards), _union(self.truths, other.truths)
+        return Branch(guards, truths, self.terms)
 
 
 def _union(one: Iterable[exp.Expr], two: Iterable[exp.Expr]) -> tuple[exp.Expr, ...]:
     return tuple({sql(node): node for node in (*one, *two)}.values())
 
 
+@dataclass(frozen=True)
 class Separator:
     """Separates expressions; ``sensitive`` names the sensitive columns of one."""
 
-    def __init__(self, sensitive: Sensitive, public: Callable[[exp.Expr], bool]) -> None:
-        self._sensitive = sensitive
-        self._public = public
+    sensitive: Callable[[exp.Expr], frozenset[str]]
+    public: Callable[[exp.Expr], bool]  # whether one has public columns
 
     def is_public(self, node: exp.Expr) -> bool:
         """No sensitive column in it."""
-        return not self._sensitive(node)
+        return not self.sensitive(node)
 
     def is_sensitive(self, node: exp.Expr) -> bool:
         """No public column in it."""
-        return not self._public(node)
+        return not self.public(node)
 
     def condition(self, node: exp.Expr) -> list[Branch]:
         """Branches that exclude each other and together are where the condition is true."""
@@ -113,8 +99,7 @@ class Separator:
         if self.is_public(node):
             return [Branch(guards=(node,))]
         if isinstance(node, exp.And):
-            left, right = self.condition(node.left), self.condition(node.right)
-            return [a & b for a, b in product(left, right)]
+            return within(self.condition(node.left), self.condition(node.right))
         if self.is_sensitive(node):
             return [Branch(truths=(_certainly(node),))]
         return self._cases(node)
@@ -122,37 +107,25 @@ class Separator:
     def _cases(self, node: exp.Expr) -> list[Branch]:
         """Try every truth value of the sensitive parts; what is left is public."""
         parts = {sql(part): part for part in self._parts(node)}
-        if any(self._public(part) for part in parts.values()) and len(parts) == 1:
-            only = next(iter(parts.values()))
-            if sql(only) == sql(node):
-                return [Branch(truths=(node,))]
+        if list(parts) == [sql(node)]:
+            return [Branch(truths=(node,))]
         if len(parts) > MOST_PARTS:
             raise Unsupported(
                 f"a condition mixes {len(parts)} sensitive parts with public ones",
                 hint=f"at most {MOST_PARTS} can stand in one OR; split the query",
             )
-        found: dict[str, tuple[exp.Expr | None, list[tuple[exp.Expr, ...]]]] = {}
+        found: dict[str, tuple[tuple[exp.Expr, ...], list[exp.Expr]]] = {}
         for values in product((True, False, None), repeat=len(parts)):
-            rest = _substituted(node, dict(zip(parts, values, strict=True)))
-            rest = _where(rest)
+            rest = _where(_substituted(node, dict(zip(parts, values, strict=True))))
             if rest is False:
                 continue
-            guard = None if rest is True else rest
-            key = "" if guard is None else sql(guard)
-            truths = tuple(
-                _is(part, value) for part, value in zip(parts.values(), values, strict=True)
-            )
-            found.setdefault(key, (guard, []))[1].append(truths)
-        branches = []
-        for guard, ways in found.values():
-            anyhow = [_all(way) for way in ways]
-            truth = anyhow[0]
-            for way in anyhow[1:]:
-                truth = exp.Or(this=wrapped(truth), expression=wrapped(way))
-            branches.append(Branch(guards=() if guard is None else (guard,), truths=(truth,)))
+            guards = () if rest is True else (rest,)
+            truths = [_is(part, value) for part, value in zip(parts.values(), values, strict=True)]
+            ways = found.setdefault("".join(map(sql, guards)), (guards, []))[1]
+            ways.append(_connected(exp.And, truths))
         # Where several guards could hold at once the truths differ, so branches exclude
         # each other: every way of the sensitive parts has exactly one guard.
-        return branches
+        return [Branch(guards, (_connected(exp.Or, ways),)) for guards, ways in found.values()]
 
     def _parts(self, node: exp.Expr) -> Iterable[exp.Expr]:
         node = bare(node)
@@ -176,64 +149,41 @@ class Separator:
             zero = not float(node.this)
             return [Branch(terms=() if zero else ((node, None),))]
         if self.is_public(node):
-            return [Branch(guards=(_known(node),), terms=((node, None),))]
+            return [Branch(guards=(given(node),), terms=((node, None),))]
         if self.is_sensitive(node):
             return [Branch(truths=_finite(node), terms=((None, node),))]
         if isinstance(node, exp.Neg):
+            return [replace(b, terms=_negated(b)) for b in self.value(node.this)]
+        if isinstance(node, exp.Mul):
+            return times(self.value(node.left), self.value(node.right))
+        if isinstance(node, exp.Add | exp.Sub):
+            minus = isinstance(node, exp.Sub)
             return [
-                self._map(b, lambda p, s: (exp.Neg(this=wrapped(p or _one())), s))
-                for b in self.value(node.this)
+                replace(a & b, terms=(*a.terms, *(_negated(b) if minus else b.terms)))
+                for a, b in product(self.value(node.left), self.value(node.right))
             ]
-        if isinstance(node, exp.Add | exp.Sub | exp.Mul):
-            return self._arithmetic(node)
         if isinstance(node, exp.Div) and not node.args.get("safe"):
             return self._division(node)
         if isinstance(node, exp.Case):
             return self._case(node)
-        return [Branch(truths=(_known(node),), terms=((None, node),))]
-
-    @staticmethod
-    def _map(
-        branch: Branch,
-        change: Callable[
-            [exp.Expr | None, exp.Expr | None],
-            tuple[exp.Expr | None, exp.Expr | None],
-        ],
-    ) -> Branch:
-        return replace(branch, terms=tuple(change(p, s) for p, s in branch.terms))
-
-    def _arithmetic(self, node: exp.Binary) -> list[Branch]:
-        found = []
-        for a, b in product(self.value(node.left), self.value(node.right)):
-            both = a & b
-            if isinstance(node, exp.Mul):
-                terms = tuple(
-                    (_times(p, q), _times(s, t)) for (p, s), (q, t) in product(a.terms, b.terms)
-                )
-            elif isinstance(node, exp.Sub):
-                minus = tuple((exp.Neg(this=wrapped(q or _one())), t) for q, t in b.terms)
-                terms = (*a.terms, *minus)
-            else:
-                terms = (*a.terms, *b.terms)
-            found.append(replace(both, terms=terms))
-        return found
+        return [Branch(truths=(given(node),), terms=((None, node),))]
 
     def _division(self, node: exp.Div) -> list[Branch]:
         below = bare(node.right)
-        public, sensitive = self.is_public(below), self.is_sensitive(below)
-        if not public and not sensitive:
-            return [Branch(truths=(_known(node),), terms=((None, node),))]
+        public = self.is_public(below)
+        if not public and not self.is_sensitive(below):
+            return [Branch(truths=(given(node),), terms=((None, node),))]
 
-        def over(top: exp.Expr | None) -> exp.Expr:
-            return exp.Div(
-                this=wrapped(top or _one()), expression=wrapped(below), typed=False, safe=False
-            )
+        def divided(p: exp.Expr | None, s: exp.Expr | None) -> Term:
+            top = wrapped((p if public else s) or _one())
+            made = exp.Div(this=top, expression=wrapped(below), typed=False, safe=False)
+            return (made, s) if public else (p, made)
 
         # By zero there is no value: in doubles it would be infinite, and poison every sum.
         some = exp.NEQ(this=wrapped(below), expression=exp.Literal.number(0))
-        known = Branch((some,)) if public else Branch(truths=(_certainly(some),))
+        defined = Branch((some,)) if public else Branch(truths=(_certainly(some),))
         return [
-            self._map(b, lambda p, s: (over(p), s) if public else (p, over(s))) & known
+            replace(b, terms=tuple(divided(*term) for term in b.terms)) & defined
             for b in self.value(node.left)
         ]
 
@@ -241,30 +191,18 @@ class Separator:
         subject = node.args.get("this")
         found: list[Branch] = []
         earlier: list[exp.Expr] = []
-        whens = [
-            (
-                exp.EQ(this=wrapped(subject), expression=wrapped(when.this))
-                if subject
-                else when.this,
-                when.args["true"],
-            )
-            for when in node.args["ifs"]
-        ]
-        default = node.args.get("default")
-        for condition, result in whens:
-            found += self._chosen([*earlier, condition], result)
+        for when in node.args["ifs"]:
+            condition: exp.Expr = when.this
+            if subject:
+                condition = exp.EQ(this=wrapped(subject), expression=wrapped(condition))
+            found += self._chosen([*earlier, condition], when.args["true"])
             earlier.append(exp.Not(this=_is(condition, True)))
-        if default is not None:
-            found += self._chosen(earlier, default)
-        return found
+        default = node.args.get("default")
+        return found if default is None else found + self._chosen(earlier, default)
 
     def _chosen(self, conditions: Sequence[exp.Expr], result: exp.Expr) -> list[Branch]:
-        ways = [Branch()]
-        for condition in conditions:
-            ways = [a & b for a, b in product(ways, self.condition(condition))]
-        if isinstance(bare(result), exp.Null):
-            return []
-        return [b & way for b, way in product(self.value(result), ways)]
+        ways = reduce(within, map(self.condition, conditions), [Branch()])
+        return [] if isinstance(bare(result), exp.Null) else within(self.value(result), ways)
 
 
 def is_true(node: exp.Expr) -> bool:
@@ -295,15 +233,12 @@ def counting(branches: Iterable[Branch]) -> tuple[Piece, ...]:
 
 def times(left: Iterable[Branch], right: Iterable[Branch]) -> list[Branch]:
     """The product of two expressions, branch by branch."""
-    return [
-        replace(
-            a & b,
-            terms=tuple(
-                (_times(p, q), _times(s, t)) for (p, s), (q, t) in product(a.terms, b.terms)
-            ),
-        )
-        for a, b in product(left, right)
-    ]
+
+    def multiplied(a: Branch, b: Branch) -> Iterable[Term]:
+        for (p, s), (q, t) in product(a.terms, b.terms):
+            yield _times(p, q), _times(s, t)
+
+    return [replace(a & b, terms=tuple(multiplied(a, b))) for a, b in product(left, right)]
 
 
 def within(branches: Iterable[Branch], conditions: Iterable[Branch]) -> list[Branch]:
@@ -315,6 +250,10 @@ def _one() -> exp.Expr:
     return exp.Literal.number(1)
 
 
+def _negated(branch: Branch) -> tuple[Term, ...]:
+    return tuple((exp.Neg(this=wrapped(p or _one())), s) for p, s in branch.terms)
+
+
 def _certainly(node: exp.Expr) -> exp.Expr:
     """``(node) IS TRUE``: where only truth counts, FALSE and UNKNOWN are one cell."""
     inner = bare(node.this) if isinstance(node, exp.Not) else node
@@ -324,13 +263,9 @@ def _certainly(node: exp.Expr) -> exp.Expr:
 def _finite(node: exp.Expr) -> tuple[exp.Expr, ...]:
     """Where a value is one; a quotient is infinite over zero, which a domain may hold."""
     if node.find(exp.Div) is None:
-        return (_known(node),)
+        return (given(node),)
     number = cast(wrapped(node), "DOUBLE")
-    return (_known(node), exp.Anonymous(this="isfinite", expressions=[number]))
-
-
-def _known(node: exp.Expr) -> exp.Expr:
-    return exp.Not(this=exp.Is(this=wrapped(node), expression=exp.Null()))
+    return (given(node), exp.Anonymous(this="isfinite", expressions=[number]))
 
 
 def _times(one: exp.Expr | None, two: exp.Expr | None) -> exp.Expr | None:
@@ -345,11 +280,8 @@ def _is(part: exp.Expr, value: bool | None) -> exp.Expr:
     return exp.Is(this=wrapped(part), expression=other)
 
 
-def _all(parts: Sequence[exp.Expr]) -> exp.Expr:
-    result = parts[0]
-    for part in parts[1:]:
-        result = exp.And(this=wrapped(result), expression=wrapped(part))
-    return result
+def _connected(kind: type[exp.Connector], parts: Iterable[exp.Expr]) -> exp.Expr:
+    return reduce(lambda a, b: kind(this=wrapped(a), expression=wrapped(b)), parts)
 
 
 Residue = exp.Expr | bool | None  # None is UNKNOWN
@@ -362,18 +294,7 @@ def _substituted(node: exp.Expr, values: dict[str, bool | None]) -> Residue:
     if text in values:
         return values[text]
     if isinstance(node, exp.And | exp.Or):
-        absorbing = isinstance(node, exp.Or)
-        left, right = _substituted(node.left, values), _substituted(node.right, values)
-        if left is absorbing or right is absorbing:
-            return absorbing
-        if isinstance(left, bool):  # the neutral one
-            return right
-        if isinstance(right, bool):
-            return left
-        if left is None and right is None:
-            return None
-        kind = exp.Or if absorbing else exp.And
-        return kind(this=_node(left), expression=_node(right))
+        return _either(node, _substituted(node.left, values), _substituted(node.right, values))
     if isinstance(node, exp.Not):
         inner = _substituted(node.this, values)
         if inner is None or isinstance(inner, bool):
@@ -388,29 +309,26 @@ def _substituted(node: exp.Expr, values: dict[str, bool | None]) -> Residue:
     return node.copy()
 
 
+def _either(node: exp.Connector, left: Residue, right: Residue) -> Residue:
+    """AND or OR of what became of its two sides."""
+    absorbing = isinstance(node, exp.Or)
+    if left is absorbing or right is absorbing:
+        return absorbing
+    if isinstance(left, bool):  # the neutral one
+        return right
+    if isinstance(right, bool):
+        return left
+    if left is None and right is None:
+        return None
+    sides = [exp.Null() if side is None else wrapped(side) for side in (left, right)]
+    return type(node)(this=sides[0], expression=sides[1])
+
+
 def _where(rest: Residue) -> exp.Expr | bool:
     """What WHERE keeps: UNKNOWN is as good as FALSE, also inside AND and OR."""
     if rest is None or isinstance(rest, bool):
         return bool(rest)
     rest = bare(rest)
     if isinstance(rest, exp.And | exp.Or):
-        left, right = _where(_residue(rest.left)), _where(_residue(rest.right))
-        absorbing = isinstance(rest, exp.Or)
-        if left is absorbing or right is absorbing:
-            return absorbing
-        if isinstance(left, bool):
-            return right
-        if isinstance(right, bool):
-            return left
-        kind = exp.Or if absorbing else exp.And
-        return kind(this=wrapped(left), expression=wrapped(right))
-    return rest
-
-
-def _residue(node: exp.Expr) -> Residue:
-    node = bare(node)
-    return None if isinstance(node, exp.Null) else node
-
-
-def _node(rest: Residue) -> exp.Expr:
-    return exp.Null() if rest is None else wrapped(rest)  # type: ignore[arg-type]
+        return _either(rest, _where(rest.left), _where(rest.right)) or False
+    return False if isinstance(rest, exp.Null) else rest

@@ -6,8 +6,20 @@ from sqlglot import exp
 
 from privsql.sql.bind.aggregates import Call, read_call
 from privsql.sql.bind.from_clause import Rows, canonical, of_groups
-from privsql.sql.bind.grouping import is_call
-from privsql.sql.nodes import Unsupported, bare, column, name_of, place_of, sql
+from privsql.sql.nodes import (
+    Unsupported,
+    bare,
+    cast,
+    chained,
+    choose,
+    column,
+    is_call,
+    name_of,
+    named,
+    place_of,
+    replace_below,
+    sql,
+)
 from privsql.sql.reconstruct.columns import AGGREGATE, GROUPING, KEY
 
 
@@ -29,57 +41,36 @@ class Remainder:
         """The SELECT that reads the block's estimates."""
         at = {sql(key): i for i, key in enumerate(keys)}
         plain = exp.Select()
-        projected = []
         for original, projection in zip(select.expressions, projections, strict=True):
             replaced = self._replace(projection, at)
-            name = original.alias if isinstance(original, exp.Alias) else ""
-            if isinstance(original, exp.Column):
-                name = original.name
-            if name:
-                replaced = exp.Alias(this=replaced, alias=exp.to_identifier(name, quoted=True))
-            projected.append(replaced)
-        plain.set("expressions", projected)
+            name = original.alias_or_name if isinstance(original, exp.Alias | exp.Column) else ""
+            choose(plain, named(replaced, name) if name else replaced)
+
+        def rewritten(node: exp.Expr, alias_first: bool = False) -> exp.Expr:
+            return self._replace(canonical(node, self._rows, aliases, alias_first), at)
+
         if having := select.args.get("having"):
             group = select.args.get("group")
             every_column = group is not None and bool(group.args.get("all"))
             node = of_groups(having.this, self._rows, aliases, at, every_column)
-            node = self._replace(node, at)
-            plain.set("where", exp.Where(this=node))
+            plain.set("where", exp.Where(this=self._replace(node, at)))
         if qualify := select.args.get("qualify"):
-            node = self._replace(canonical(qualify.this, self._rows, aliases), at)
-            plain.set("qualify", exp.Qualify(this=node))
+            plain.set("qualify", exp.Qualify(this=rewritten(qualify.this)))
         if order := select.args.get("order"):
-            plain.set("order", self._order(order, select, projections, aliases, at))
+            made = order.copy()
+            for ordered in made.expressions:
+                inner = bare(ordered.this)
+                position = isinstance(inner, exp.Literal) and not inner.is_string
+                every_one = isinstance(inner, exp.Var) and inner.name.upper() == "ALL"
+                kept = position or every_one
+                ordered.set("this", inner if kept else rewritten(inner, alias_first=True))
+            plain.set("order", made)
         if windows := select.args.get("windows"):
-            plain.set(
-                "windows", [self._replace(canonical(w, self._rows, aliases), at) for w in windows]
-            )
+            plain.set("windows", list(map(rewritten, windows)))
         for clause in ("limit", "offset", "distinct"):
             if part := select.args.get(clause):
                 plain.set(clause, part.copy())
         return plain
-
-    def _order(
-        self,
-        order: exp.Expr,
-        select: exp.Select,
-        projections: list[exp.Expr],
-        aliases: dict[str, exp.Expr],
-        at: dict[str, int],
-    ) -> exp.Order:
-        parts = []
-        for ordered in order.expressions:
-            made = ordered.copy()
-            inner = bare(ordered.this)
-            if (isinstance(inner, exp.Literal) and not inner.is_string) or (
-                isinstance(inner, exp.Var) and inner.name.upper() == "ALL"
-            ):
-                made.set("this", inner.copy())
-            else:
-                node = canonical(inner, self._rows, aliases, alias_first=True)
-                made.set("this", self._replace(node, at))
-            parts.append(made)
-        return exp.Order(expressions=parts)
 
     def _replace(self, node: exp.Expr, keys: dict[str, int]) -> exp.Expr:
         """Keys become KEY, aggregates AGGREGATE; what is left must be made of them."""
@@ -93,21 +84,14 @@ class Remainder:
             "grouping",
             "grouping_id",
         ):
-            named = node.expressions or [node.this]
-            texts = [sql(bare(e)) for e in named]
+            texts = [sql(bare(e)) for e in node.expressions or [node.this]]
             if any(text not in keys for text in texts):
                 raise Unsupported("GROUPING of something that is not in GROUP BY")
             bits = [
-                exp.Mul(
-                    this=column(GROUPING(i)),
-                    expression=exp.Literal.number(2 ** (len(texts) - 1 - n)),
-                )
-                for n, i in enumerate(keys[text] for text in texts)
+                exp.Mul(this=column(GROUPING(keys[text])), expression=exp.Literal.number(2**place))
+                for place, text in zip(reversed(range(len(texts))), texts, strict=True)
             ]
-            total: exp.Expr = bits[0]
-            for bit in bits[1:]:
-                total = exp.Add(this=total, expression=bit)
-            return exp.Paren(this=exp.cast(total, "BIGINT"))
+            return exp.Paren(this=cast(chained(exp.Add, bits), "BIGINT"))
         if isinstance(node, exp.Window):
             made: exp.Expr = node.copy()
             inner = made.this
@@ -125,8 +109,7 @@ class Remainder:
                     self._replace_children(value, keys)
             return made
         if is_call(node):
-            call = self.calls.setdefault(text, read_call(node))
-            del call
+            self.calls.setdefault(text, read_call(node))
             return column(AGGREGATE(list(self.calls).index(text)))
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
             raise Unsupported(
@@ -139,21 +122,12 @@ class Remainder:
         return made
 
     def _replace_children(self, node: exp.Expr, keys: dict[str, int]) -> None:
-        for key, value in list(node.args.items()):
-            if isinstance(value, exp.Expr) and not isinstance(value, exp.Identifier | exp.Star):
-                replaced = self._replace(value, keys)
-                node.set(key, _kept_paren(value, replaced))
-            elif isinstance(value, list):
-                node.set(
-                    key,
-                    [
-                        _kept_paren(v, self._replace(v, keys)) if isinstance(v, exp.Expr) else v
-                        for v in value
-                    ],
-                )
+        def replaced(old: exp.Expr) -> exp.Expr:
+            if isinstance(old, exp.Identifier | exp.Star):
+                return old
+            new = self._replace(old, keys)
+            if isinstance(old, exp.Paren) and not isinstance(new, exp.Paren | exp.Column):
+                return exp.Paren(this=new)
+            return new
 
-
-def _kept_paren(old: exp.Expr, new: exp.Expr) -> exp.Expr:
-    if isinstance(old, exp.Paren) and not isinstance(new, exp.Paren | exp.Column):
-        return exp.Paren(this=new)
-    return new
+        replace_below(node, replaced)

@@ -37,6 +37,15 @@ _INTEGERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?")
 _DECIMAL = re.compile(r"DECIMAL\(\d+, ?(\d+)\)")
 _SECOND = timedelta(seconds=1)
 
+# Where a comparison with one value is true.
+_HELD = {
+    "<": (Interval.below,),
+    "<=": (Interval.at_most,),
+    ">": (Interval.above,),
+    ">=": (Interval.at_least,),
+    "<>": (Interval.below, Interval.above),
+}
+
 # Values of a list that are written out.
 _FEW = 5
 
@@ -138,19 +147,9 @@ def _held(domain: Grid, sign: str, values: Sequence[object]) -> tuple[range, ...
     """The points at which a comparison is true."""
     if sign in ("=", "IN"):
         return domain.ranges(values)  # type: ignore[arg-type]
-    low, high = values[0], values[-1]
-    if sign == "<>":
-        intervals = [Interval.below(low), Interval.above(low)]  # type: ignore[arg-type]
-        return domain.ranges(intervals)
-    made = {
-        "<": Interval.below,
-        "<=": Interval.at_most,
-        ">": Interval.above,
-        ">=": Interval.at_least,
-    }
-    if sign in made:
-        return domain.ranges(made[sign](low))  # type: ignore[arg-type]
-    return domain.ranges(Interval.between(low, high))  # type: ignore[arg-type]
+    if sign == "BETWEEN":
+        return domain.ranges(Interval.between(*values))  # type: ignore[arg-type]
+    return domain.ranges([made(values[0]) for made in _HELD[sign]])  # type: ignore[arg-type]
 
 
 def _answered(domain: Grid, sign: str, held: Sequence[range]) -> str:

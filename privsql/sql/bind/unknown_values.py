@@ -44,12 +44,8 @@ def about_conditions(
         own = [(each, those) for each, those in read if each.column == name]
         if isinstance(column.domain, Categorical):
             if any(_foreign(each, those, column.domain) for each, those in own):
-                notices.append(
-                    Notice(
-                        "not-in-domain",
-                        f"{name} is compared with a value outside its domain, which no row has",
-                    )
-                )
+                text = f"{name} is compared with a value outside its domain, which no row has"
+                notices.append(Notice("not-in-domain", text))
         elif isinstance(column.domain, Grid):
             used = any(uses(node, name) for node in nodes)
             notices += _of_grid(column, column.domain, own, used)
@@ -59,11 +55,11 @@ def about_conditions(
 def _of_grid(
     column: Sensitive, domain: Grid, own: list[tuple[Comparison, list[object]]], used: bool
 ) -> Iterator[Notice]:
-    judged = [judge(column, each.sign, values) for each, values in own]
-    outside = _listed([each.outside for each in judged if each is not None])
+    judged = list(filter(None, (judge(column, each.sign, values) for each, values in own)))
+    outside = _listed([each.outside for each in judged])
     if outside:
         yield Notice("not-in-domain", outside)
-    rounded = _listed([each.rounded for each in judged if each is not None])
+    rounded = _listed([each.rounded for each in judged])
     if not rounded and used and is_worth_telling(column.type, domain):
         rounded = "this answer is about the rounded values"
     if rounded:

@@ -44,117 +44,97 @@ class Behind:
         return self.together is not None
 
 
-class BehindWriter:
-    """Writes the scans for the people behind an answer."""
+def behind(
+    plan: BlockPlan, catalog: Catalog, parameters: Parameters, salt: int, accounted: bool
+) -> Behind | None:
+    """The scans for the personal groups behind each cell, where any may be disclosed.
 
-    def __init__(
-        self, catalog: Catalog, parameters: Parameters, salt: int = 0, accounted: bool = False
-    ) -> None:
-        """``salt`` makes the rows' secret numbers; ``accounted`` says whether answers are kept."""
-        self._catalog = catalog
-        self._parameters = parameters
-        self._salt = salt
-        self._accounted = accounted
-
-    def behind(self, plan: BlockPlan) -> Behind | None:
-        """The scans for the personal groups behind each cell, where any may be disclosed."""
-        block = plan.block
-        if not block.estimated or plan.states is None:
-            return None
-        pieces, bases = pieces_of_block(block)
-        static = plan.informative is not None
-        known = plan.informative or (True,) * len(pieces)
-        chosen = judged(block, known)
-        if not chosen:
-            return None
-        halves = {
-            i: tuple(dict.fromkeys(t for k in those for t in bases[k] if known[t]))
-            for i, those in chosen.items()
-        }
-        if static and self._everybody(block, supports_of(block, known)):
-            return None
-        hidden = () if static else plan.states.hidden
-        scans = Membership(self._catalog, block, hidden)
-        used = dict.fromkeys(t for those in halves.values() for t in those)
-        weights, vectors = self._vectors(plan, halves)
-        atoms = scans.atoms(weights)
-        after = inside = None
-        bind = self._parameters.bind
-        if plan.watched:
-            inside = bind(gathered(block, plan.watched, f"{plan.prefix}_scan"))
-        if static:
-            ranges = bind(scans.ranges(supports_of(block, known)))
-        else:
-            each = {t: Support.of([pieces[t]]) for t in used}
-            ranges = bind(scans.ranges(each))
-            weighted = {t: made.weight is not None for t, made in each.items()}
-            tree = together(
-                block,
-                plan.steps[0],
-                plan.states.count,
-                len(hidden),
-                f"{plan.prefix}_members",
-                weighted,
-            )
-            after = bind(tree)
-        names = [node.alias for node in atoms.expressions]
-        values = [*VECTOR.within(names), *SKETCH.within(names)]
-        numbered = matched(
-            block, values, len(hidden), f"{plan.prefix}_atoms", f"{plan.prefix}_cells"
+    ``salt`` makes the rows' secret numbers; ``accounted`` says whether answers are kept.
+    """
+    block = plan.block
+    if not block.estimated or plan.states is None:
+        return None
+    pieces, bases = pieces_of_block(block)
+    static = plan.informative is not None
+    known = plan.informative or (True,) * len(pieces)
+    chosen = judged(block, known)
+    supports = supports_of(block, known)
+    if not chosen or (static and not accounted and _everybody(block, supports)):
+        return None
+    halves = {
+        i: tuple(dict.fromkeys(t for k in those for t in bases[k] if known[t]))
+        for i, those in chosen.items()
+    }
+    hidden = () if static else plan.states.hidden
+    scans = Membership(catalog, block, hidden)
+    weights, vectors = _vectors(plan, halves)
+    atoms = scans.atoms(weights)
+    after = inside = None
+    bind = parameters.bind
+    if plan.watched:
+        inside = bind(gathered(block, plan.watched, f"{plan.prefix}_scan"))
+    if not static:
+        supports = {t: Support.of([pieces[t]]) for those in halves.values() for t in those}
+        weighted = {t: made.weight is not None for t, made in supports.items()}
+        members = f"{plan.prefix}_members"
+        after = bind(
+            together(block, plan.steps[0], plan.states.count, len(hidden), members, weighted)
         )
-        salted = Parameters({**self._parameters.values, SALT: self._salt})
-        return Behind(ranges, after, chosen, salted.bind(atoms), vectors, bind(numbered), inside)
+    ranges = bind(scans.ranges(supports))
+    names = [node.alias for node in atoms.expressions]
+    values = [*VECTOR.within(names), *SKETCH.within(names)]
+    numbered = matched(block, values, len(hidden), f"{plan.prefix}_atoms", f"{plan.prefix}_cells")
+    salted = Parameters({**parameters.values, SALT: salt})
+    return Behind(ranges, after, chosen, salted.bind(atoms), vectors, bind(numbered), inside)
 
-    def _everybody(self, block: Block, supports: Mapping[int, Support]) -> bool:
-        """Whether every row has equal weight: the whole table is not a personal group.
 
-        Where a server keeps account it is an answer like any other.
-        """
-        return not (
-            self._accounted
-            or block.guards
-            or block.rows.joins
-            or any(not key.sensitive for key in block.keys)
-            or any(each.node is not None for each in supports.values())
-        )
+def _everybody(block: Block, supports: Mapping[int, Support]) -> bool:
+    """Whether every row has equal weight: the whole table is not a personal group.
 
-    @staticmethod
-    def _vectors(
-        plan: BlockPlan, halves: Mapping[int, tuple[int, ...]]
-    ) -> tuple[dict[int, exp.Expr | None], dict[int, tuple[int, ...]]]:
-        """Weights whose sums an answer tells, numbered, and those of each aggregate.
+    Where a server keeps account it is an answer like any other.
+    """
+    return not (
+        block.guards
+        or block.rows.joins
+        or any(not key.sensitive for key in block.keys)
+        or any(each.node is not None for each in supports.values())
+    )
 
-        Its own public halves; and since its error is made of their products (w^2 where there is
-        one half), those too: a standard error is an answer of its own.
-        """
-        pieces, _ = pieces_of_block(plan.block)
-        nodes = {t: half_of(pieces[t]) for those in halves.values() for t in those}
-        weights: dict[int, exp.Expr | None] = {}
-        numbers: dict[str, int] = {}
 
-        def number_of(node: exp.Expr | None) -> int:
-            text = "" if node is None else sql(node)
-            if text not in numbers:
-                numbers[text] = len(numbers)
-                weights[numbers[text]] = node
-            return numbers[text]
+def _vectors(
+    plan: BlockPlan, halves: Mapping[int, tuple[int, ...]]
+) -> tuple[dict[int, exp.Expr | None], dict[int, tuple[int, ...]]]:
+    """Weights whose sums an answer tells, numbered, and those of each aggregate.
 
-        def product(one: int, two: int) -> exp.Expr | None:
-            a, b = nodes[one], nodes[two]
-            if a.node is None or b.node is None:
-                return b.node if a.node is None else a.node
-            if one == two and a.indicator:
-                return a.node
-            return exp.Mul(this=wrapped(a.node), expression=wrapped(b.node))
+    Its own public halves; and since its error is made of their products (w^2 where there is
+    one half), those too: a standard error is an answer of its own.
+    """
+    pieces, _ = pieces_of_block(plan.block)
+    nodes = {t: half_of(pieces[t]) for those in halves.values() for t in those}
+    weights: dict[int, exp.Expr | None] = {}
+    numbers: dict[str, int] = {}
 
-        found: dict[int, tuple[int, ...]] = {}
-        for i, those in halves.items():
-            own = [number_of(nodes[t].node) for t in those]
-            others = [j if i == k else k for k, j in plan.pairs if i in (k, j)]
-            beside = {u for j in others for u in halves.get(j, ())} | set(those)
-            own += [number_of(product(t, u)) for t in those for u in sorted(beside)]
-            found[i] = tuple(dict.fromkeys(own))
-        return weights, found
+    def number_of(node: exp.Expr | None) -> int:
+        number = numbers.setdefault("" if node is None else sql(node), len(numbers))
+        weights.setdefault(number, node)
+        return number
+
+    def product(one: int, two: int) -> exp.Expr | None:
+        a, b = nodes[one], nodes[two]
+        if a.node is None or b.node is None:
+            return b.node if a.node is None else a.node
+        if one == two and a.indicator:
+            return a.node
+        return exp.Mul(this=wrapped(a.node), expression=wrapped(b.node))
+
+    found: dict[int, tuple[int, ...]] = {}
+    for i, those in halves.items():
+        own = [number_of(nodes[t].node) for t in those]
+        others = [j if i == k else k for k, j in plan.pairs if i in (k, j)]
+        beside = {u for j in others for u in halves.get(j, ())} | set(those)
+        own += [number_of(product(t, u)) for t in those for u in sorted(beside)]
+        found[i] = tuple(dict.fromkeys(own))
+    return weights, found
 
 
 def supports_of(block: Block, informative: Sequence[bool]) -> dict[int, Support]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from sqlglot import exp
 
@@ -30,13 +31,16 @@ from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.expressions import call, same
 from privsql.sql.nodes import (
     cast,
+    chained,
     choose,
     column,
     columns_of,
     every,
     named,
     number,
+    ranked,
     sql,
+    star_of,
     table,
     wrapped,
 )
@@ -211,12 +215,7 @@ class Membership:
         else:
             made.from_(table(self._catalog.table, PUBLISHED), copy=False)
             if tuples or not self._catalog.grouped:
-                on = every(
-                    same(column(name, PUBLISHED), column(name, JOINED))
-                    for name in self._catalog.grouping
-                )
-                joined = exp.Join(this=_tuples(JOINED), on=on or exp.Boolean(this=True))
-                made.append("joins", joined)
+                made.append("joins", _with_tuples(self._catalog))
         for join in self._block.rows.joins:
             if not self._block.joins[join.alias]:
                 made = joined_to(made, join.table, join.alias, join.on, join.kind)
@@ -225,30 +224,22 @@ class Membership:
         return made
 
     def _grouped(self, made: exp.Select, *more: exp.Expr) -> exp.Select:
-        more = (*more, *self._hidden)
-        if not self._several:
-            nodes = [*(key.expression for _, key in self._public), *more]
-            if nodes:
-                made.group_by(*(node.copy() for node in nodes), copy=False)
-            return made
-        chosen = dict.fromkeys(
-            tuple(i for i in each if not self._block.keys[i].sensitive) for each in self._block.sets
-        )
+        keys = {i: key.expression for i, key in self._public}
+        chosen = dict.fromkeys(tuple(i for i in each if i in keys) for each in self._block.sets)
         sets = [
-            exp.Tuple(
-                expressions=[
-                    *(self._block.keys[i].expression.copy() for i in each),
-                    *(node.copy() for node in more),
-                ]
-            )
-            for each in chosen
+            [node.copy() for node in (*(keys[i] for i in each), *more, *self._hidden)]
+            for each in (chosen if self._several else [keys])
         ]
-        made.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=sets)]))
+        if self._several:
+            tuples = [exp.Tuple(expressions=each) for each in sets]
+            made.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=tuples)]))
+        elif sets[0]:
+            made.group_by(*sets[0], copy=False)
         return made
 
     def _grouping_only(self, selecting: Iterable[exp.Expr | None]) -> bool:
         """Whether nothing but grouping columns decides which rows are selected."""
-        nodes = [*self._block.guards, *self._hidden, *(n for n in selecting if n is not None)]
+        nodes = [*self._block.guards, *self._hidden, *filter(None, selecting)]
         nodes += [key.expression for _, key in self._public]
         for join in self._block.rows.joins:
             if not self._block.joins[join.alias]:
@@ -277,8 +268,7 @@ def secrets_of_tuples(catalog: Catalog) -> exp.Select:
         secret = exp.Mul(this=rows, expression=_secret(b))
         choose(made, named(exp.Sum(this=secret), SECRET(b)))
     made.from_(table(catalog.table, PUBLISHED), copy=False)
-    on = every(same(column(name, PUBLISHED), column(name, JOINED)) for name in catalog.grouping)
-    made.append("joins", exp.Join(this=_tuples(JOINED), on=on or exp.Boolean(this=True)))
+    made.append("joins", _with_tuples(catalog))
     return made.group_by(atom.copy(), copy=False).order_by(column("atom"), copy=False)
 
 
@@ -301,6 +291,21 @@ def _tuples(alias: str) -> exp.Table:
     return made
 
 
+def _with_tuples(catalog: Catalog) -> exp.Join:
+    """Each published row with its public tuple."""
+    on = every(same(column(name, PUBLISHED), column(name, JOINED)) for name in catalog.grouping)
+    return exp.Join(this=_tuples(JOINED), on=on or exp.Boolean(this=True))
+
+
+def _same_cell(keys: Sequence[int], one: str, two: str) -> exp.Expr | None:
+    """Whether rows of two tables are of one cell, as far as these keys tell."""
+    equal = [same(column(KEY(i), one), column(KEY(i), two)) for i in keys]
+    equal += [
+        exp.EQ(this=column(GROUPING(i), one), expression=column(GROUPING(i), two)) for i in keys
+    ]
+    return every(equal)
+
+
 def matched(block: Block, values: Sequence[str], hidden: int, atoms: str, cells: str) -> exp.Select:
     """The atoms of every cell with their ``values``, by the cell's number, in order.
 
@@ -311,19 +316,10 @@ def matched(block: Block, values: Sequence[str], hidden: int, atoms: str, cells:
     made = exp.Select(expressions=[column("cell", "cells"), column("atom", "atoms")])
     ways: exp.Expr = number(0)
     if hidden:
-        order = [exp.Ordered(this=column(HIDDEN(i), "atoms")) for i in range(hidden)]
-        ways = exp.Window(this=call("dense_rank"), order=exp.Order(expressions=order), over="OVER")
+        ways = ranked(*(column(HIDDEN(i), "atoms") for i in range(hidden)))
     choose(made, named(ways, "way"), *(column(value, "atoms") for value in values))
     made.from_(table(atoms, "atoms"), copy=False)
-    on = every(
-        [
-            *(same(column(KEY(i), "atoms"), column(KEY(i), "cells")) for i in public),
-            *(
-                exp.EQ(this=column(GROUPING(i), "atoms"), expression=column(GROUPING(i), "cells"))
-                for i in public
-            ),
-        ]
-    )
+    on = _same_cell(public, "atoms", "cells")
     joined = {"kind": "CROSS"} if on is None else {"on": on}
     made.append("joins", exp.Join(this=table(cells, "cells"), **joined))
     made.order_by(column("cell"), column("way"), column("atom"), copy=False)
@@ -363,12 +359,11 @@ class Support:
     def of(cls, pieces: Iterable[Piece]) -> Support:
         """Of several pieces together."""
         pieces = list(pieces)
-        halves = {sql(h.node): h for h in map(half_of, pieces) if h.node is not None}
+        halves = [half_of(piece) for piece in pieces]
         weight: exp.Expr | None = None
-        if not all(half.indicator for half in halves.values()):
-            for half in halves.values():
-                size = exp.Abs(this=_checked(half.node))
-                weight = size if weight is None else exp.Add(this=weight, expression=size)
+        if not all(half.indicator for half in halves):
+            nodes = {sql(half.node): half.node for half in halves if half.node is not None}
+            weight = chained(exp.Add, (exp.Abs(this=node) for node in nodes.values()))
         return cls(support_of(pieces), weight)
 
 
@@ -390,33 +385,24 @@ def ranged(
     Their ratio (sum |w|)^2 / sum w^2 is the number of rows that the sum is really about.  ``rows``
     is how many each stands for; None is one.
     """
-    found: list[exp.Expr] = []
-    parts: list[tuple[Family, exp.Expr]] = [
-        *(
-            [(GROUP_BITS, call("bit_or", group))]
-            if packed
-            else [(GROUP_LOW, exp.Min(this=group)), (GROUP_HIGH, exp.Max(this=group))]
-        ),
-        (
-            GROUP_ROWS,
-            exp.Count(this=exp.Star(), big_int=True) if rows is None else exp.Sum(this=rows),
-        ),
-    ]
+    parts: dict[Family, exp.Expr] = {GROUP_BITS: call("bit_or", group)}
+    if not packed:
+        parts = {GROUP_LOW: exp.Min(this=group), GROUP_HIGH: exp.Max(this=group)}
+    counted = exp.Count(this=exp.Star(), big_int=True)
+    parts[GROUP_ROWS] = counted if rows is None else exp.Sum(this=rows)
     if support.weight is not None:
         heavy = wrapped(support.weight)
         if rows is not None:
             heavy = exp.Mul(this=heavy, expression=rows)
-        parts.append((GROUP_SUM, exp.Sum(this=heavy)))
+        parts[GROUP_SUM] = exp.Sum(this=heavy)
         squares = exp.Mul(this=wrapped(support.weight), expression=heavy)
-        parts.append((GROUP_SQUARES, exp.Sum(this=squares)))
-    for family, node in parts:
-        part = node
-        if support.where is not None:
-            part = exp.Filter(this=node, expression=exp.Where(this=support.where))
-        if family is GROUP_ROWS:
-            part = cast(exp.Coalesce(this=part, expressions=[number(0)]), "BIGINT")
-        found.append(named(part, family(s)))
-    return found
+        parts[GROUP_SQUARES] = exp.Sum(this=squares)
+    if support.where is not None:
+        where = exp.Where(this=support.where)
+        parts = {each: exp.Filter(this=node, expression=where) for each, node in parts.items()}
+    total = exp.Coalesce(this=parts[GROUP_ROWS], expressions=[number(0)])
+    parts[GROUP_ROWS] = cast(total, "BIGINT")
+    return [named(node, family(s)) for family, node in parts.items()]
 
 
 def support_of(pieces: Iterable[Piece]) -> exp.Expr | None:
@@ -430,16 +416,9 @@ def support_of(pieces: Iterable[Piece]) -> exp.Expr | None:
         if whole is None:
             return None
         found.setdefault(sql(whole), whole)
-    made: exp.Expr | None = None
-    for node in found.values():
-        made = node if made is None else exp.Or(this=wrapped(made), expression=wrapped(node))
-    return made
-
-
-def _checked(node: exp.Expr | None) -> exp.Expr:
-    if node is None:
-        raise AssertionError("a half without a node is 1, and an indicator")
-    return node
+    if not found:
+        return None
+    return reduce(lambda a, b: exp.Or(this=wrapped(a), expression=wrapped(b)), found.values())
 
 
 def masked(
@@ -456,15 +435,7 @@ def masked(
     """
     made = exp.Select().from_(table(f"{prefix}_open", "block"), copy=False)
     known = [i for i, key in enumerate(block.keys) if classes or not key.sensitive]
-    on = every(
-        [
-            *(same(column(KEY(i), "block"), column(KEY(i), "mask")) for i in known),
-            *(
-                exp.EQ(this=column(GROUPING(i), "block"), expression=column(GROUPING(i), "mask"))
-                for i in known
-            ),
-        ]
-    )
+    on = _same_cell(known, "block", "mask")
     join = {"kind": "CROSS"} if on is None else {"side": "LEFT", "on": on}
     made.append("joins", exp.Join(this=table(f"{prefix}_mask", "mask"), **join))
     covered = {
@@ -482,6 +453,4 @@ def masked(
             for i in those
         ]
         replaced.append(named(exp.Case(ifs=whens, default=column(name, "block")), name))
-    star = exp.Star(replace=replaced)
-    made.set("expressions", [exp.Column(this=star, table=exp.to_identifier("block"))])
-    return made
+    return choose(made, star_of("block", replaced))

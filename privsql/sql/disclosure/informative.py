@@ -24,7 +24,19 @@ from sqlglot import exp
 from privsql.sql.bind.block import Block, pieces_of_block
 from privsql.sql.disclosure.group_ranges import JUDGED, asked
 from privsql.sql.expressions import call, same
-from privsql.sql.nodes import choose, column, derived, every, named, number, table, wrapped
+from privsql.sql.nodes import (
+    choose,
+    column,
+    cte,
+    derived,
+    every,
+    named,
+    number,
+    table,
+    union_all,
+    when,
+    wrapped,
+)
 from privsql.sql.reconstruct.columns import (
     FUNCTION,
     GROUP_HIGH,
@@ -63,20 +75,10 @@ def together(
     The table ``members`` has them per public keys, hidden columns and piece.  Sensitive keys make
     cells of their own.
     """
-    whole: exp.Expr | None = None
-    for chosen in block.sets:
-        part = _set(block, chosen, count, hidden, members, weighted)
-        whole = (
-            part
-            if whole is None
-            else exp.Union(this=whole, expression=part, distinct=False, by_name=True)
-        )
-    made = exp.Select(expressions=[exp.Star()]).from_(derived(_checked(whole), "cells"), copy=False)
-    alias = exp.TableAlias(this=exp.to_identifier("states", quoted=True))
-    made.set(
-        "with_",
-        exp.With(expressions=[exp.CTE(this=states.query.copy(), alias=alias, materialized=True)]),
-    )
+    parts = [_set(block, chosen, count, hidden, members, weighted) for chosen in block.sets]
+    whole = derived(union_all(parts, by_name=True), "cells")
+    made = exp.Select(expressions=[exp.Star()]).from_(whole, copy=False)
+    made.set("with_", exp.With(expressions=[cte("states", states.query.copy())]))
     return made
 
 
@@ -91,7 +93,6 @@ def _set(
     """The cells of one grouping set."""
     pieces, bases = pieces_of_block(block)
     classes = [KEY(i) for i in chosen if block.keys[i].sensitive]
-    public = [KEY(i) for i in chosen if not block.keys[i].sensitive]
     names = [HIDDEN(i) for i in range(hidden)]
     groups = [*names, *classes]
     known = exp.Select(expressions=[*map(column, groups)])
@@ -100,13 +101,14 @@ def _set(
     known.from_(table("states"), copy=False)
     if groups:
         known.group_by(*map(column, groups), copy=False)
-    made = exp.Select()
-    for i in range(len(block.keys)):
-        owner = "known" if block.keys[i].sensitive else "members"
-        if i in chosen:
-            choose(made, column(KEY(i), owner))
-    for i in range(len(block.keys)):
-        choose(made, named(number(int(i not in chosen)), GROUPING(i)))
+    cells = [
+        column(KEY(i), "known" if key.sensitive else "members")
+        for i, key in enumerate(block.keys)
+        if i in chosen
+    ]
+    absent = {i: number(int(i not in chosen)) for i in range(len(block.keys))}
+    made = choose(exp.Select(), *cells)
+    choose(made, *(named(node, GROUPING(i)) for i, node in absent.items()))
     wanted = [k for a in block.aggregates if a.kind in JUDGED for k in asked(a)]
     for k in dict.fromkeys(wanted):
         heavy = any(weighted[t] for t in bases[k])
@@ -117,15 +119,12 @@ def _set(
             (GROUP_ROWS, "sum", "greatest"),
             *((each, "sum", "list_sum") for each in weights),
         ):
-            found = [
-                exp.Case(
-                    ifs=[
-                        exp.If(
-                            this=column(INFORMATIVE(t), "known"),
-                            true=column(_held(family, t, weighted), "members"),
-                        )
-                    ],
-                    default=None if family in (GROUP_LOW, GROUP_HIGH) else number(0),
+            default = None if family in (GROUP_LOW, GROUP_HIGH) else number(0)
+            found: list[exp.Expr] = [
+                when(
+                    column(INFORMATIVE(t), "known"),
+                    column(_held(family, t, weighted), "members"),
+                    default,
                 )
                 for t in bases[k]
             ]
@@ -138,16 +137,12 @@ def _set(
     joined = {"kind": "CROSS"} if on is None else {"on": on}
     made.append("joins", exp.Join(this=derived(known, "known"), **joined))
     of_set = every(
-        exp.EQ(this=column(GROUPING(i), "members"), expression=number(int(i not in chosen)))
+        exp.EQ(this=column(GROUPING(i), "members"), expression=absent[i])
         for i, key in enumerate(block.keys)
         if not key.sensitive
     )
     if of_set is not None:
         made.set("where", exp.Where(this=of_set))
-    cells = [
-        *(column(name, "members") for name in public),
-        *(column(name, "known") for name in classes),
-    ]
     if cells:
         made.group_by(*cells, copy=False)
     return made
@@ -173,9 +168,3 @@ def _informative(block: Block, t: int, count: int | None) -> exp.Expr:
         either = exp.Or(this=all_of_them, expression=zero)
         constant = exp.And(this=constant, expression=exp.Paren(this=either))
     return exp.Not(this=wrapped(constant))
-
-
-def _checked(node: exp.Expr | None) -> exp.Expr:
-    if node is None:
-        raise AssertionError("a block has at least one set of keys")
-    return node

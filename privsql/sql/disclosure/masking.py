@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from privsql.sql.disclosure.group_ranges import masked
 from privsql.sql.disclosure.rounding import rounded
-from privsql.sql.nodes import derived, table
+from privsql.sql.nodes import cte, derived, star_of, table
 from privsql.sql.parameters import Parameters, Printed
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.reconstruct.columns import COVARIANCE, WITH_TOTAL
@@ -41,46 +41,37 @@ class Final:
         self.printed = parameters.bind(tree)
 
     def masked(self, changes: Sequence[Change]) -> Printed:
-        """The statement after the gate has decided."""
+        """The statement after the gate has decided: masked cells and rounded estimates.
+
+        A block's own table becomes ``_open``, and what is read in its place is what may be seen.
+        """
         if not changes:
             return self.printed
-        return _changed(self._tree, changes, self._parameters)
+        made = self._tree.copy()
+        with_ = made.args["with_"]
+        for change in changes:
+            name, opened = f"{change.plan.prefix}_block", f"{change.plan.prefix}_open"
+            at = next(i for i, each in enumerate(with_.expressions) if each.alias == name)
+            alias = exp.to_identifier(opened, quoted=True)
+            with_.expressions[at].args["alias"].set("this", alias)
+            ctes = list(with_.expressions)
+            closed = cte(name, _seen(change, opened))
+            with_.set("expressions", [*ctes[: at + 1], closed, *ctes[at + 1 :]])
+        return self._parameters.bind(made)
 
 
-def _changed(tree: exp.Expr, changes: Sequence[Change], parameters: Parameters) -> Printed:
-    """The statement with masked cells and rounded estimates.
-
-    The block's own table becomes ``_open``, and what is read in its place is what may be seen.
-    """
-    made = tree.copy()
-    with_ = made.args["with_"]
-    for change in changes:
-        plan = change.plan
-        name, opened = f"{plan.prefix}_block", f"{plan.prefix}_open"
-        at = next(i for i, cte in enumerate(with_.expressions) if cte.alias == name)
-        alias = exp.to_identifier(opened, quoted=True)
-        with_.expressions[at].args["alias"].set("this", alias)
-        seen: exp.Expr = table(opened, "block")
-        if change.gap is not None:
-            gap = change.gap
-            traces = _traces(plan, gap.aggregates)
-            seen = derived(
-                masked(plan.prefix, plan.block, gap.aggregates, gap.classes, traces), "block"
-            )
-        query = exp.Select(
-            expressions=[exp.Column(this=exp.Star(), table=exp.to_identifier("block"))]
-        )
-        if change.rounded:
-            query = rounded(plan.block, plan.pairs)
-        query.from_(seen, copy=False)
-        closed = exp.CTE(
-            this=query,
-            alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)),
-            materialized=True,
-        )
-        ctes = list(with_.expressions)
-        with_.set("expressions", [*ctes[: at + 1], closed, *ctes[at + 1 :]])
-    return parameters.bind(made)
+def _seen(change: Change, opened: str) -> exp.Select:
+    """What may be seen of a block's own table."""
+    plan, gap = change.plan, change.gap
+    source: exp.Expr = table(opened, "block")
+    if gap is not None:
+        traces = _traces(plan, gap.aggregates)
+        hidden = masked(plan.prefix, plan.block, gap.aggregates, gap.classes, traces)
+        source = derived(hidden, "block")
+    query = exp.Select(expressions=[star_of("block")])
+    if change.rounded:
+        query = rounded(plan.block, plan.pairs)
+    return query.from_(source, copy=False)
 
 
 def _traces(plan: BlockPlan, aggregates: Sequence[int]) -> dict[str, tuple[int, ...]]:

@@ -23,7 +23,7 @@ from sqlglot import exp
 
 from privsql.sql.bind.block import Block
 from privsql.sql.expressions import call
-from privsql.sql.nodes import cast, choose, column, named, number, wrapped
+from privsql.sql.nodes import cast, column, named, number, star_of, when, wrapped
 from privsql.sql.reconstruct.columns import AGGREGATE, COVARIANCE, HIGH, LOW, OBSERVED, STDERR
 from privsql.sql.scan.state_scan import half_of
 
@@ -51,18 +51,14 @@ def rounded(block: Block, pairs: Iterable[tuple[int, int]]) -> exp.Select:
             # A multiple of 0.462 is printed as one: without 0.0000000000001 behind it.
             coarse = call("round", near, _places(column(STDERR(i), "block"), DIGITS + 2))
             known = exp.GT(this=column(STDERR(i), "block"), expression=number(0))
-            chosen = exp.Case(
-                ifs=[exp.If(this=known, true=coarse)], default=significant(value, DIGITS)
-            )
+            chosen = when(known, coarse, significant(value, DIGITS))
             replaced.append(named(chosen, family(i)))
         replaced.append(named(error, STDERR(i)))
     for i, j in pairs:
         if i in linear and j in linear:
             name = COVARIANCE(i, j)
             replaced.append(named(significant(column(name, "block"), FINER), name))
-    star = exp.Star(replace=replaced)
-    made = exp.Select()
-    return choose(made, exp.Column(this=star, table=exp.to_identifier("block")))
+    return exp.Select(expressions=[star_of("block", replaced)])
 
 
 def significant(value: exp.Expr, digits: int) -> exp.Expr:
@@ -70,8 +66,7 @@ def significant(value: exp.Expr, digits: int) -> exp.Expr:
     coarse = call("round", value, _places(value, digits))
     nothing = exp.EQ(this=value, expression=number(0))
     unknown = exp.Is(this=value, expression=exp.Null())
-    kept = exp.Or(this=nothing, expression=unknown)
-    return exp.Case(ifs=[exp.If(this=kept, true=value)], default=coarse)
+    return when(exp.Or(this=nothing, expression=unknown), value, coarse)
 
 
 def _places(value: exp.Expr, digits: int) -> exp.Expr:

@@ -34,9 +34,18 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Error, ProgrammingError, TooLargeError
 from privsql.sql.catalog import Catalog, UnknownColumn
-from privsql.sql.nodes import Unsupported, bare, conjuncts, is_aggregate, name_of, place_of, sql
+from privsql.sql.nodes import (
+    Unsupported,
+    bare,
+    conjuncts,
+    is_aggregate,
+    name_of,
+    place_of,
+    rewritten,
+    sql,
+)
 from privsql.sql.parse.forbidden import VOLATILE
-from privsql.sql.parse.statement import Statement, statements
+from privsql.sql.parse.statement import CLOSING, OPENING, Statement, statements
 from privsql.sql.scan.state_scan import MULTIPLICITY, WEIGHT
 
 MOST_PREDICATES = 16
@@ -101,7 +110,7 @@ def expand(statement: Statement, catalog: Catalog) -> list[Expanded]:
     conditions: list[tuple[str, bool]] = []  # as written, and whether it is a predicate
     for node, words in zip(parts, spelled, strict=True):
         used = _columns(node, select, text, catalog)
-        predicate = bool(used & set(catalog.sensitive))
+        predicate = not used.isdisjoint(catalog.sensitive)
         if predicate and len(used) > 1:
             raise Unsupported(
                 f"a condition on {', '.join(sorted(used))} together",
@@ -155,8 +164,7 @@ def _counting(tree: exp.Expr, text: str, catalog: Catalog) -> exp.Select:
             raise refuse(clause.rstrip("_").upper(), node)
     if len(tree.expressions) != 1:
         raise refuse("several columns", tree.expressions[-1] if tree.expressions else None)
-    counted = tree.expressions[0]
-    counted = bare(counted.this if isinstance(counted, exp.Alias) else counted)
+    counted = bare(tree.expressions[0].unalias())
     if not isinstance(counted, exp.Count) or not isinstance(counted.this, exp.Star):
         raise refuse("something other than COUNT(*)", counted)
     source = tree.args["from_"].this if tree.args.get("from_") is not None else None
@@ -166,8 +174,7 @@ def _counting(tree: exp.Expr, text: str, catalog: Catalog) -> exp.Select:
         raise refuse(f"the table {source.name!r}, which is not the published one,", source)
     plain = {"this", "alias", "db", "catalog"}
     extra = [key for key, value in source.args.items() if value and key not in plain]
-    alias = source.args.get("alias")
-    if extra or (alias is not None and alias.columns):
+    if extra or source.alias_column_names:
         raise refuse("a changed table", source)
     return tree
 
@@ -223,26 +230,19 @@ def _read(words: str) -> str:
 
 def _key(node: exp.Expr) -> str:
     """What makes two conditions the same; placeholders are numbered over the whole text."""
-    holder = exp.Paren(this=bare(node).copy())
-    for each in list(holder.find_all(exp.Placeholder, exp.Parameter)):
-        each.replace(exp.Placeholder())
-    return sql(holder)
+    holders = (exp.Placeholder, exp.Parameter)
+    made = rewritten(
+        bare(node).copy(), lambda each: exp.Placeholder() if isinstance(each, holders) else each
+    )
+    return sql(made)
 
 
 def _slices(text: str) -> Iterator[tuple[int, int]]:
     """Where the conjuncts of the outermost WHERE begin and end."""
-    tokens = DIALECT.tokenize(text)
-    at = next(
-        (
-            i
-            for i, (token, depth) in enumerate(_deep(tokens))
-            if depth == 0 and token.token_type is TokenType.WHERE
-        ),
-        None,
-    )
+    tokens = [t for t in DIALECT.tokenize(text) if t.token_type is not TokenType.SEMICOLON]
+    at = _first(tokens, TokenType.WHERE)
     if at is not None:
-        last = [t for t in tokens[at + 1 :] if t.token_type is not TokenType.SEMICOLON]
-        yield from _conjuncts(last)
+        yield from _conjuncts(tokens[at + 1 :])
 
 
 def _conjuncts(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
@@ -263,32 +263,32 @@ def _conjuncts(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
                 pieces.append([])
                 continue
         pieces[-1].append(token)
-    for piece in pieces:
-        if len(pieces) > 1 and piece:
+    for piece in filter(None, pieces):
+        if len(pieces) > 1:
             yield from _conjuncts(piece)
-        elif piece:
+        else:
             yield piece[0].start, piece[-1].end + 1
 
 
 def _unwrapped(tokens: Sequence[Token]) -> Sequence[Token]:
     """Without parentheses around all of it."""
-    while len(tokens) > 2 and tokens[0].token_type is TokenType.L_PAREN:
-        closing = next(
-            (
-                i
-                for i, (token, depth) in enumerate(_deep(tokens))
-                if token.token_type is TokenType.R_PAREN and depth == 0
-            ),
-            0,
-        )
-        if closing != len(tokens) - 1:
-            break
+    while (
+        len(tokens) > 2
+        and tokens[0].token_type is TokenType.L_PAREN
+        and _first(tokens, TokenType.R_PAREN) == len(tokens) - 1
+    ):
         tokens = tokens[1:-1]
     return tokens
 
 
-_OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE)
-_CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END)
+def _first(tokens: Sequence[Token], kind: TokenType) -> int | None:
+    """Where the first token of a type stands that is inside of nothing."""
+    found = (i for i, (t, depth) in enumerate(_deep(tokens)) if depth == 0 and t.token_type is kind)
+    return next(found, None)
+
+
+_OPEN = (*OPENING, TokenType.CASE)
+_CLOSE = (*CLOSING, TokenType.END)
 
 
 def _deep(tokens: Sequence[Token]) -> Iterator[tuple[Token, int]]:

@@ -7,6 +7,7 @@ an engine that holds no release; ``widths`` makes the largest error from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from privsql.sql.bind.pieces import Piece
 from privsql.sql.catalog import PUBLISHED, Catalog, Sensitive
 from privsql.sql.explain.widths import MOST_WORK, Kept, product_error, row_error
 from privsql.sql.explain.wording import said
+from privsql.sql.expressions import or_zero
 from privsql.sql.nodes import (
     cast,
     choose,
@@ -28,10 +30,13 @@ from privsql.sql.nodes import (
     every,
     named,
     number,
+    ranked,
     sql,
     table,
+    when,
 )
-from privsql.sql.plan.planner import BlockPlan, Parameters, Printed
+from privsql.sql.parameters import Parameters, Printed
+from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct.columns import ATOM
 
@@ -41,52 +46,46 @@ Floats = NDArray[np.float64]
 Evaluate = Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
 
 
+@dataclass(frozen=True)
 class Expected:
     """The errors that the sums of one block may have."""
 
-    def __init__(
-        self, plan: BlockPlan, catalog: Catalog, parameters: Parameters, evaluate: Evaluate
-    ) -> None:
-        self._plan = plan
-        self._block = plan.block
-        self._states = plan.states
-        self._catalog = catalog
-        self._parameters = parameters
-        self._evaluate = evaluate
+    plan: BlockPlan
+    catalog: Catalog
+    parameters: Parameters
+    evaluate: Evaluate
 
     def of(self, base: Base) -> tuple[float | None, str]:
         """The largest standard deviation that a row adds to a sum, and in which unit."""
-        states = self._states
+        states = self.plan.states
         if states is None:
             return None, "the width is not known before the scan"
-        if self._catalog.weighted:
+        if self.catalog.weighted:
             return None, "the width depends on the weights of the rows"
         if states.hidden:
             return None, "the width depends on public values that a condition compares with"
         values = [piece.value for piece in base if piece.value is not None]
         if values and len(base) > 1:
             return None, "the width depends on the public values that are added up"
-        unit = said(values[0], self._block) if values else ""
-        if not states.axes and self._block.sensitive:
+        unit = said(values[0], self.plan.block) if values else ""
+        if not states.axes and self.plan.block.sensitive:
             # A scan of moments that has too many cells to tell them apart.
-            errors = [self._product(piece) for piece in base]
-            if any(error is None for error in errors):
-                return None, "the width is not computed for so many states"
-            return sum(error for error in errors if error is not None), unit
+            found = [self._product(piece) for piece in base]
+            errors = [error for error in found if error is not None]
+            if len(errors) == len(found):
+                return sum(errors), unit
+            return None, "the width is not computed for so many states"
         functions, classes = self._functions(base, states)
         if len(classes) * states.count * len(functions) > MOST_WORK:
             return None, "the width is not computed for so many states"
-        worst = 0.0
-        for chosen in classes:
-            worst = max(worst, sum(row_error(states.factors, g * chosen) for g in functions))
-        return worst, unit
+        sums = (sum(row_error(states.factors, g * chosen) for g in functions) for chosen in classes)
+        return max(sums, default=0.0), unit
 
     def _product(self, piece: Piece) -> float | None:
         """A piece's error from the functions of one column that it is a product of."""
         found: list[Kept] = []
-        nodes = [*piece.truths, *([piece.factor] if piece.factor is not None else [])]
-        for name, sensitive in self._catalog.sensitive.items():
-            own = [node for node in nodes if any(c.name == name for c in columns_of(node))]
+        for name, sensitive in self.catalog.sensitive.items():
+            own = [n for n in piece.sensitive if any(c.name == name for c in columns_of(n))]
             if own:
                 values = self._over_domain(sensitive, piece, own)
                 found.append(Kept(*kept(sensitive), values))
@@ -94,46 +93,28 @@ class Expected:
 
     def _over_domain(self, sensitive: Sensitive, piece: Piece, nodes: Sequence[exp.Expr]) -> Floats:
         """A column's part of a piece, evaluated over its whole domain."""
-        value: exp.Expr = number(1.0)
-        if piece.factor is not None and any(node is piece.factor for node in nodes):
-            value = cast(piece.factor, "DOUBLE")
-        truth = every(node for node in nodes if node is not piece.factor)
-        if truth is not None:
-            value = exp.Case(ifs=[exp.If(this=truth, true=value)], default=number(0.0))
+        factor = next((node for node in nodes if node is piece.factor), None)
+        value = _function(factor, [node for node in nodes if node is not factor])
         domain = sensitive.domain.values()
-        name = f"{self._plan.prefix}_domain"
+        name = f"{self.plan.prefix}_domain"
         place = {"i": pa.array(np.arange(len(domain))), "value": domain}
         typed = named(cast(column("value"), sensitive.type), sensitive.name)
         inner = exp.Select(expressions=[column("i"), typed]).from_(table(name), copy=False)
-        query = exp.Select(
-            expressions=[named(exp.Coalesce(this=value, expressions=[number(0.0)]), ATOM(0))]
-        )
+        query = exp.Select(expressions=[named(value, ATOM(0))])
         query.from_(derived(inner, PUBLISHED), copy=False).order_by(column("i"), copy=False)
-        found = self._evaluate(self._parameters.bind(query), {name: pa.table(place)})
+        found = self.evaluate(self.parameters.bind(query), {name: pa.table(place)})
         return np.asarray(found.column(ATOM(0)).to_numpy(), dtype=np.float64)
 
     def _functions(self, base: Base, states: States) -> tuple[list[Floats], list[Floats]]:
         """Each piece as a function on states, and the sensitive groups as 0 and 1 on them."""
         query = exp.Select()
         for n, piece in enumerate(base):
-            value: exp.Expr = number(1.0)
-            if piece.factor is not None:
-                value = cast(_over(states, piece.factor), "DOUBLE")
-            truth = every(_over(states, node) for node in piece.truths)
-            if truth is not None:
-                value = exp.Case(ifs=[exp.If(this=truth, true=value)], default=number(0.0))
-            choose(query, named(exp.Coalesce(this=value, expressions=[number(0.0)]), ATOM(n)))
-        keys = [key.expression for key in self._block.keys if key.sensitive]
-        order = [exp.Ordered(this=_over(states, key), nulls_first=False) for key in keys]
-        rank: exp.Expr = exp.Literal.number(1)
-        if order:
-            rank = exp.Window(
-                this=exp.Anonymous(this="dense_rank"),
-                order=exp.Order(expressions=order),
-                over="OVER",
-            )
-        choose(query, named(rank, "class"))
-        tables = {f"{self._plan.prefix}_axis{i}": axis.cells for i, axis in enumerate(states.axes)}
+            factor = None if piece.factor is None else _over(states, piece.factor)
+            value = _function(factor, [_over(states, node) for node in piece.truths])
+            choose(query, named(value, ATOM(n)))
+        keys = [_over(states, key.expression) for key in self.plan.block.keys if key.sensitive]
+        choose(query, named(ranked(*keys) if keys else exp.Literal.number(1), "class"))
+        tables = {f"{self.plan.prefix}_axis{i}": axis.cells for i, axis in enumerate(states.axes)}
         for i, name in enumerate(tables):
             if i == 0:
                 query.from_(table(name, f"axis{i}"), copy=False)
@@ -141,7 +122,7 @@ class Expected:
                 query.append("joins", exp.Join(this=table(name, f"axis{i}"), kind="CROSS"))
         if tables:
             query.order_by(*(column("cell", f"axis{i}") for i in range(len(tables))), copy=False)
-        found = self._evaluate(self._parameters.bind(query), tables)
+        found = self.evaluate(self.parameters.bind(query), tables)
         functions = [
             np.asarray(found.column(ATOM(n)).to_numpy(), dtype=np.float64) for n in range(len(base))
         ]
@@ -157,6 +138,13 @@ def kept(sensitive: Sensitive) -> tuple[float, Floats]:
         return float(channel.retention), np.asarray(channel.replacing, dtype=np.float64)
     retention: float = channel.retention  # type: ignore[attr-defined]
     return float(retention), np.full(channel.size, 1 / channel.size)
+
+
+def _function(factor: exp.Expr | None, truths: Sequence[exp.Expr]) -> exp.Expr:
+    """A sensitive half: its factor, or 1, where its conditions are true, and 0 elsewhere."""
+    value: exp.Expr = number(1.0) if factor is None else cast(factor, "DOUBLE")
+    truth = every(truths)
+    return or_zero(value if truth is None else when(truth, value, number(0.0)))
 
 
 def _over(states: States, node: exp.Expr) -> exp.Expr:

@@ -23,7 +23,8 @@ Here it is found out; ``explained`` has what is told, and its text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 from statistics import NormalDist
 
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.sql.bind.block import Aggregate, Block
+from privsql.sql.bind.block import Aggregate
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.expected import Evaluate, Expected, kept
 from privsql.sql.explain.report import (
@@ -43,15 +44,16 @@ from privsql.sql.explain.report import (
     ExplainedCell,
     ExplainedColumn,
 )
-from privsql.sql.explain.widths import kept_condition, row_error
+from privsql.sql.explain.widths import kept_condition
 from privsql.sql.explain.wording import called, said
 from privsql.sql.nodes import (
     bare,
     sql,
 )
-from privsql.sql.plan.planner import BlockPlan, Parameters, Printed
+from privsql.sql.plan.block_plan import BlockPlan
+from privsql.sql.plan.query import Direct, Planned
 from privsql.sql.plan.states import Axis, States
-from privsql.sql.reconstruct.inverted import inverted_of
+from privsql.sql.reconstruct.inverted import Inverted, inverted_of
 
 Floats = NDArray[np.float64]
 
@@ -66,11 +68,8 @@ _WHY = {
 
 
 def explain(
-    plans: Sequence[BlockPlan],
-    final: Printed,
-    outputs: Sequence[tuple[str, bool]],
+    planned: Planned,
     catalog: Catalog,
-    parameters: Parameters,
     evaluate: Evaluate,
     *,
     estimator: str = "auto",
@@ -79,93 +78,77 @@ def explain(
 ) -> Explained:
     """Say how a query would be answered.
 
-    ``outputs`` names the columns and says which are estimates; ``evaluate`` runs SQL over
-    tables that it is given, to find which states satisfy what; ``policies`` say what may be
-    answered of each block.
+    ``evaluate`` runs SQL over tables that it is given, to find which states satisfy what;
+    ``policies`` say what may be answered of each block.
     """
-    ctes, query = _taken_apart(final.sql, tuple(f"{plan.prefix}_" for plan in plans))
-    blocks = tuple(
-        _Writer(n, plan, catalog, parameters, evaluate, estimator, level).write(ctes)
-        for n, plan in enumerate(plans)
-    )
-    if policies:
-        blocks = tuple(
-            replace(block, policy=said) for block, said in zip(blocks, policies, strict=True)
-        )
-    kinds = tuple((name, "estimate" if estimate else "exact") for name, estimate in outputs)
-    return Explained(blocks, query, kinds)
+    outputs = zip(planned.described, planned.outs, strict=False)
+    kinds = tuple((name, "estimate" if out.estimate else "exact") for (name, _), out in outputs)
+    if isinstance(planned, Direct):
+        return Explained((), planned.printed.sql, kinds)
+    plans = planned.plans
+    prefixes = tuple(f"{plan.prefix}_" for plan in plans)
+    ctes, query = _taken_apart(planned.final.printed.sql, prefixes)
+    blocks = []
+    for n, plan in enumerate(plans):
+        expected = Expected(plan, catalog, planned.parameters, evaluate)
+        made = _Writer(n, plan, catalog, expected, estimator, level).write(ctes)
+        blocks.append(replace(made, policy=policies[n] if policies else ""))
+    return Explained(tuple(blocks), query, kinds)
 
 
+@dataclass(frozen=True)
 class _Writer:
     """Explains one block."""
 
-    def __init__(
-        self,
-        number_: int,
-        plan: BlockPlan,
-        catalog: Catalog,
-        parameters: Parameters,
-        evaluate: Evaluate,
-        estimator: str,
-        level: float,
-    ) -> None:
-        self._number = number_
-        self._plan = plan
-        self._block: Block = plan.block
-        self._states: States | None = plan.states
-        self._catalog = catalog
-        self._estimator = estimator
-        self._z = NormalDist().inv_cdf((1 + level) / 2)
-        self._level = level
-        self._rows = catalog.rows
-        self._moments = plan.moments
-        self._inverted = inverted_of(plan.steps)
-        self._expected = Expected(plan, catalog, parameters, evaluate)
+    number: int
+    plan: BlockPlan
+    catalog: Catalog
+    expected: Expected
+    estimator: str
+    level: float
+
+    @cached_property
+    def _inverted(self) -> Inverted:
+        return inverted_of(self.plan.steps)
 
     def write(self, ctes: Sequence[tuple[str, str]]) -> ExplainedBlock:
         """Everything about the block."""
-        block, states = self._block, self._states
-        exact = not block.estimated and not self._catalog.weighted
-        method = "iterative" if self._estimator == "iterative" else "inversion"
-        why = _WHY.get(self._estimator, "it was asked for")
-        if exact:
-            why = "public columns are published as they are"
-        elif not block.estimated:
+        block, states = self.plan.block, self.plan.states
+        method = "iterative" if self.estimator == "iterative" else "inversion"
+        why = _WHY[self.estimator]
+        if not block.estimated:
             why = "rows are a weighted sample, so public columns are estimated as well"
-        scans = [self._plan.scan.sql]
-        if self._plan.beside is not None:
-            scans.append(self._plan.beside.sql)
+            if not self.catalog.weighted:
+                method, why = "exact", "public columns are published as they are"
+        joins = [(called(j.table, j.alias), block.joins[j.alias]) for j in block.rows.joins]
         return ExplainedBlock(
-            self._number,
-            "exact" if exact else method,
+            self.number,
+            method,
             why,
-            tuple(self._said(node) for node in block.guards),
+            tuple(map(self._said, block.guards)),
             tuple(
                 (self._said(key.expression), "sensitive" if key.sensitive else "public")
                 for key in block.keys
             ),
             tuple(
-                (
-                    called(join.table, join.alias),
-                    "depends on a sensitive column" if block.joins.get(join.alias) else "public",
-                )
-                for join in block.rows.joins
+                (name, "depends on a sensitive column" if owner else "public")
+                for name, owner in joins
             ),
             () if states is None else self._columns(states),
-            () if states is None else tuple(self._said(node) for node in states.hidden),
+            () if states is None else tuple(map(self._said, states.hidden)),
             tuple(self._aggregate(i, aggregate) for i, aggregate in enumerate(block.aggregates)),
-            tuple(scans),
-            tuple(step for step in ctes if step[0].startswith(f"{self._plan.prefix}_")),
-            self._plan.form,
+            tuple(each.sql for each in (self.plan.scan, self.plan.beside) if each is not None),
+            tuple(step for step in ctes if step[0].startswith(f"{self.plan.prefix}_")),
+            self.plan.form,
         )
 
     def _said(self, node: exp.Expr) -> str:
-        return said(node, self._block)
+        return said(node, self.plan.block)
 
     # -- states -----------------------------------------------------------------------
 
     def _columns(self, states: States) -> tuple[ExplainedColumn, ...]:
-        if states.axes or not self._moments:
+        if states.axes or not self.plan.moments:
             return tuple(map(self._column, states.axes))
         # So many cells that they were not made; the scan needs none.
         return tuple(
@@ -178,16 +161,16 @@ class _Writer:
                 (),
                 kept_condition(*kept(one)),
             )
-            for name, one in self._catalog.sensitive.items()
-            if name in self._block.sensitive
+            for name, one in self.catalog.sensitive.items()
+            if name in self.plan.block.sensitive
         )
 
     def _column(self, axis: Axis) -> ExplainedColumn:
-        sensitive = self._catalog.sensitive[axis.column]
+        sensitive = self.catalog.sensitive[axis.column]
         sent = "the scan sends the truth of its conditions"
         if axis.count == 1:
             sent = "the scan does not send it: the query distinguishes none of its values"
-        elif self._moments:
+        elif self.plan.moments:
             sent = "the scan adds up (g - c) / p of each row"
         elif not axis.bits:
             sent = "the scan sends the published value"
@@ -205,8 +188,7 @@ class _Writer:
 
     def _meanings(self, axis: Axis) -> list[str]:
         """What the atoms say in each cell."""
-        names = [name for name in axis.cells.column_names if name != "cell"]
-        columns = [axis.cells.column(name).to_pylist() for name in names]
+        columns = [column.to_pylist() for column in axis.cells.columns[1:]]
         atoms = [self._said(_plain(atom)) for atom in axis.atoms]
         known = [_is_known(atom) for atom in axis.atoms]
         found = []
@@ -241,23 +223,15 @@ class _Writer:
                 "the width depends on how steep the distribution is there",
                 interval="none" if aggregate.kind == "mode" else "Woodruff's",
             )
-        found = [self._expected.of(self._block.bases[k]) for k in aggregate.bases]
-        return self._linear(i, aggregate, text, found)
-
-    def _linear(
-        self, i: int, aggregate: Aggregate, text: str, found: list[tuple[float | None, str]]
-    ) -> ExplainedAggregate:
-        error, unit = found[0]
+        found = [self.expected.of(self.plan.block.bases[k]) for k in aggregate.bases]
+        error, words = found[0]
         name = aggregate.call.name
-        how = self._how(i)
-        interval = self._interval(aggregate)
-        if error is None:
-            return ExplainedAggregate(text, how, unit, interval=interval)
-        mean = name == "avg" and found[1][0] == 0
-        words = self._words(error, unit, mean)
-        if name not in ("count", "count_if", "sum") and not mean:
-            words = f"made of {len(found)} sums, of which the first has a {words}"
-        return ExplainedAggregate(text, how, words, error, interval)
+        if error is not None:
+            mean = name == "avg" and found[1][0] == 0
+            words = self._words(error, words, mean)
+            if name not in ("count", "count_if", "sum") and not mean:
+                words = f"made of {len(found)} sums, of which the first has a {words}"
+        return ExplainedAggregate(text, self._how(i), words, error, self._interval(i, name))
 
     def _how(self, i: int) -> str:
         """Estimated; and where the likelihood was asked for, when it is left out."""
@@ -267,36 +241,34 @@ class _Writer:
         names = ", ".join(dict.fromkeys(map(self._said, measures)))
         return f"estimated, by inversion if {names} is below zero in any row"
 
-    def _interval(self, aggregate: Aggregate) -> str:
+    def _interval(self, i: int, aggregate: str) -> str:
         """Which interval, and from how many rows it is reliable."""
-        if self._block.aggregates.index(aggregate) in self._plan.score_intervals:
+        if i in self.plan.score_intervals:
             return "score interval of the published count, at any number of rows"
-        name = "Fieller's" if aggregate.call.name == "avg" else "Wald"
+        name = "Fieller's" if aggregate == "avg" else "Wald"
         bound = ""
-        if self._moments:
-            second = self._plan.doubtful is not None
+        if self.plan.moments:
+            second = self.plan.doubtful is not None
             bound = ", for which the scan gives a lower bound"
             bound += "; where that is below, a second scan counts states" if second else ""
         return f"{name}, called reliable from 20 effective rows on{bound}"
 
     def _words(self, error: float, unit: str, mean: bool) -> str:
-        each = " of a group" if self._block.keys else ""
-        sizes = [(FEW_ROWS, f"{FEW_ROWS:,} rows{each}")]
-        if self._rows is not None:
-            sizes.append((self._rows, f"all {self._rows:,}"))
-        errors = [error * sqrt(n) / (max(n, 1) if mean else 1) for n, _ in sizes]
-        told = " and ".join(f"{e:.3g} over {of}" for e, (_, of) in zip(errors, sizes, strict=True))
+        each = " of a group" if self.plan.block.keys else ""
+        rows = self.catalog.rows
+        sizes = {f"{FEW_ROWS:,} rows{each}": FEW_ROWS, f"all {rows:,}": rows}
+        errors = [error * sqrt(n) / (max(n, 1) if mean else 1) for n in sizes.values()]
+        told = " and ".join(f"{e:.3g} over {of}" for e, of in zip(errors, sizes, strict=True))
         times = f", times the root mean square of {unit}" if unit else ""
-        ends = " and ".join(f"{self._z * e:.3g}" for e in errors)
-        rough = "; rows were not perturbed independently, so this is rough" if self._rough else ""
+        z = NormalDist().inv_cdf((1 + self.level) / 2)
+        ends = " and ".join(f"{z * e:.3g}" for e in errors)
+        axes = () if self.plan.states is None else self.plan.states.axes
+        rough = "; rows were not perturbed independently, so this is rough"
         return (
             f"standard error at most {told}{times}, at the true shares for which it is largest"
-            f" ({self._level:.3g} interval: at most +- {ends}){rough}"
+            f" ({self.level:.3g} interval: at most +- {ends})"
+            f"{'' if all(axis.independent for axis in axes) else rough}"
         )
-
-    @property
-    def _rough(self) -> bool:
-        return self._states is not None and not all(a.independent for a in self._states.axes)
 
 
 def _mechanism(sensitive: Sensitive) -> str:
@@ -319,8 +291,10 @@ def _plain(atom: exp.Expr) -> exp.Expr:
 def _is_known(atom: exp.Expr) -> bool:
     """Whether an atom is ``x IS NOT NULL``."""
     inner = bare(atom)
-    inner = bare(inner.this) if isinstance(inner, exp.Not) else inner
-    return inner is not bare(atom) and isinstance(inner, exp.Is) and inner.expression == exp.Null()
+    if not isinstance(inner, exp.Not):
+        return False
+    inner = bare(inner.this)
+    return isinstance(inner, exp.Is) and inner.expression == exp.Null()
 
 
 def _meaning(atom: str, value: object) -> str:
@@ -344,18 +318,8 @@ def _taken_apart(text: str, prefixes: tuple[str, ...]) -> tuple[list[tuple[str, 
         return [], text
     ours = [cte for cte in with_.expressions if cte.alias.startswith(prefixes)]
     theirs = [cte for cte in with_.expressions if not cte.alias.startswith(prefixes)]
-    steps = [(cte.alias, sql(cte.this)) for cte in ours]
     tree.set("with_", exp.With(expressions=theirs) if theirs else None)
-    return steps, sql(tree)
+    return [(cte.alias, sql(cte.this)) for cte in ours], sql(tree)
 
 
-__all__ = [
-    "Evaluate",
-    "Explained",
-    "ExplainedAggregate",
-    "ExplainedBlock",
-    "ExplainedCell",
-    "ExplainedColumn",
-    "explain",
-    "row_error",
-]
+__all__ = ["Explained", "explain"]

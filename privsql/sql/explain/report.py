@@ -120,7 +120,10 @@ class ExplainedBlock:
 
     def lines(self) -> Iterator[str]:
         """As text for a person."""
-        yield f"block {self.number}: {self._title()}"
+        how = f"estimated by {self.estimator}"
+        if self.estimator == "exact":
+            how = "exact, no sensitive column is involved"
+        yield f"block {self.number}: {how}"
         yield f"  why: {self.why}"
         if self.policy:
             yield f"  policy: {self.policy}"
@@ -158,11 +161,6 @@ class ExplainedBlock:
             yield f"    {name}:"
             yield from _indented(_pretty(text), 6)
 
-    def _title(self) -> str:
-        if self.estimator == "exact":
-            return "exact, no sensitive column is involved"
-        return f"estimated by {self.estimator}"
-
 
 @dataclass(frozen=True)
 class Explained:
@@ -184,21 +182,18 @@ class Explained:
 
     def rows(self) -> list[tuple[int | None, str, str, str]]:
         """All of it for a program: block (NULL for the whole query), item, name, value."""
-        found: list[tuple[int | None, str, str, str]] = [
-            (block.number, *row) for block in self.blocks for row in block.rows()
+        return [
+            *((block.number, *row) for block in self.blocks for row in block.rows()),
+            *((None, "output", name, kind) for name, kind in self.outputs),
+            (None, "query", "", self.query),
         ]
-        found += [(None, "output", name, kind) for name, kind in self.outputs]
-        found.append((None, "query", "", self.query))
-        return found
 
     def table(self) -> pa.Table:
         """The rows as a table with the columns block, item, name and value."""
-        columns = list(zip(*self.rows(), strict=True))
-        kinds = (pa.int64(), pa.string(), pa.string(), pa.string())
-        names = ("block", "item", "name", "value")
-        return pa.table(
-            {n: pa.array(c, type=k) for n, c, k in zip(names, columns, kinds, strict=True)}
-        )
+        kinds: dict[str, pa.DataType] = {"block": pa.int64()}
+        kinds |= dict.fromkeys(("item", "name", "value"), pa.string())
+        rows = [dict(zip(kinds, row, strict=True)) for row in self.rows()]
+        return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
 def _column_lines(one: ExplainedColumn) -> Iterator[str]:

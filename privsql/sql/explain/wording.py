@@ -6,22 +6,21 @@ from sqlglot import exp
 
 from privsql.sql.bind.block import Block
 from privsql.sql.catalog import PUBLISHED
-from privsql.sql.nodes import sql
+from privsql.sql.nodes import rewritten, sql
 
 
 def said(node: exp.Expr, block: Block) -> str:
     """An expression with its columns as the analyst knows them."""
     names = {join.alias: called(join.table, join.alias) for join in block.rows.joins}
     names[PUBLISHED] = ""
-    holder = exp.Paren(this=node.copy())
-    for each in list(holder.find_all(exp.Column)):
-        name = names.get(each.table)
-        if name is not None and isinstance(each.this, exp.Identifier):
-            plain = exp.to_identifier(each.name)
-            qualifier = exp.to_identifier(name) if name else None
-            each.replace(exp.Column(this=plain, table=qualifier))
-    inner: exp.Expr = holder.this
-    return sql(inner)
+
+    def plain(each: exp.Expr) -> exp.Expr:
+        if not isinstance(each, exp.Column) or each.is_star or each.table not in names:
+            return each
+        name = names[each.table]
+        return exp.column(exp.to_identifier(each.name), exp.to_identifier(name) if name else None)
+
+    return sql(rewritten(node.copy(), plain))
 
 
 def called(joined: exp.Expr, alias: str) -> str:

@@ -16,8 +16,8 @@ from functools import reduce
 
 from sqlglot import exp
 
-from privsql.sql.expressions import given, nonzero, quotient
-from privsql.sql.nodes import bare, columns_of, number, wrapped
+from privsql.sql.expressions import nonzero, quotient
+from privsql.sql.nodes import bare, columns_of, given, number, wrapped
 
 FLOATS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 

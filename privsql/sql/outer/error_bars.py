@@ -26,10 +26,8 @@ from privsql.sql.expressions import (
     KNOWN_ROWS,
     any_of,
     call,
-    case,
     deviation,
     field,
-    given,
     least,
     null,
     or_false,
@@ -37,7 +35,7 @@ from privsql.sql.expressions import (
     wald,
     with_columns,
 )
-from privsql.sql.nodes import bare, cast, column, columns_of, every, number, wrapped
+from privsql.sql.nodes import bare, cast, column, columns_of, every, given, number, when, wrapped
 from privsql.sql.outer.calculus import (
     NotSmooth,
     add,
@@ -155,7 +153,7 @@ def bars_of(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     doubt = any_of(each for each in doubts if each is not None)
     if doubt is None:
         return plain
-    return replace(plain, reliable=case(doubt, exp.Boolean(this=False)))
+    return replace(plain, reliable=when(doubt, exp.Boolean(this=False)))
 
 
 def doubt_of(below: exp.Expr, estimates: list[str], known: Known) -> exp.Expr | None:
@@ -235,7 +233,7 @@ def _bars(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
     spread = deviation(variance)
     finite = _finite(node, value)
     if finite is not None:
-        spread = case(finite, spread)
+        spread = when(finite, spread)
     rows = known.least_effective(used)
     plain = _quotient(node)
     ratio = None if plain is None else _ratio(plain, used, known.covariance)
@@ -245,12 +243,12 @@ def _bars(node: exp.Expr, estimates: list[str], known: Known) -> Bars:
         struct = column(FIELLER)
         low, high, good = (field(struct, part) for part in ("low", "high", "reliable"))
         # NULLIF made nothing of what was there: that is no reliable ratio.
-        lost = case(given(divisor(plain)), exp.Boolean(this=False))
+        lost = when(given(divisor(plain)), exp.Boolean(this=False))
         good = exp.Coalesce(this=good, expressions=[lost])
         if node.find(exp.Round) is not None:
             # What was rounded for the eye stays in its interval; an end that is NULL stays so.
             low, high = (
-                case(given(end), both(this=end, expressions=[value]))
+                when(given(end), both(this=end, expressions=[value]))
                 for end, both in ((low, exp.Least), (high, exp.Greatest))
             )
     else:
@@ -287,7 +285,7 @@ def unless_certain(
         known = exp.And(this=known, expression=finite)
     sure = number(0.0), value, value, exp.Boolean(this=True)
     stderr, low, high, good = (
-        case(known, plain, bars.field(name)) for name, plain in zip(FIELDS, sure, strict=True)
+        when(known, plain, bars.field(name)) for name, plain in zip(FIELDS, sure, strict=True)
     )
     return Bars(stderr, low, high, good)
 

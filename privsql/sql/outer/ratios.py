@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
-from privsql.sql.expressions import ENOUGH_ROWS, KNOWN_ROWS, case, or_false, positive
-from privsql.sql.nodes import bare, column, number, outermost, sql, wrapped
+from privsql.sql.expressions import ENOUGH_ROWS, KNOWN_ROWS, or_false, positive
+from privsql.sql.nodes import bare, column, number, outermost, sql, when, wrapped
 from privsql.sql.outer.calculus import depends
 from privsql.sql.reconstruct.columns import CRITICAL
 
@@ -65,7 +65,7 @@ def clear(value: exp.Expr, variance: exp.Expr, rows: exp.Expr, linear: bool = Tr
 
 def unless(doubt: exp.Expr, value: exp.Expr) -> exp.Expr:
     """The value, NULL where there is a doubt."""
-    return case(doubt, exp.Null(), value)
+    return when(doubt, exp.Null(), value)
 
 
 def divisors(node: exp.Expr, uncertain: Sequence[str]) -> list[exp.Expr]:

@@ -27,8 +27,6 @@ from privsql.sql.bind.block import Block
 from privsql.sql.expressions import (
     KNOWN_ROWS,
     call,
-    case,
-    given,
     is_null,
     least,
     nonzero,
@@ -36,7 +34,7 @@ from privsql.sql.expressions import (
     or_zero,
     quotient,
 )
-from privsql.sql.nodes import bare, cast, column, columns_of, number, sql
+from privsql.sql.nodes import bare, cast, column, columns_of, given, number, sql, when
 from privsql.sql.outer.calculus import (
     NotSmooth,
     added,
@@ -111,8 +109,8 @@ class Total:
         if not self.classes and not other.classes:
             lost = exp.And(this=there, expression=lost)
         gaps = or_false(common.over(call("bool_or", lost)))
-        total = or_zero(common.over(exp.Sum(this=case(there.copy(), each))))
-        return case(exp.Not(this=gaps), total)
+        total = or_zero(common.over(exp.Sum(this=when(there.copy(), each))))
+        return when(exp.Not(this=gaps), total)
 
     def _products(self, other: Total, term: Callable[[exp.Expr, int, int], exp.Expr]) -> exp.Expr:
         """The sum of a term for each slope of one total times one of another."""
@@ -157,7 +155,7 @@ class Total:
         squared = exp.Mul(this=top, expression=top.copy())
         ratio = exp.Div(this=squared, expression=nonzero(bottom), typed=False, safe=False)
         found = exp.Coalesce(this=ratio, expressions=[weakest.copy()])
-        return case(exp.LT(this=weakest, expression=known), found, known.copy())
+        return when(exp.LT(this=weakest, expression=known), found, known.copy())
 
     def _there(self) -> exp.Expr:
         """Whether a row has a value to add."""
@@ -165,7 +163,7 @@ class Total:
 
     def _given(self, node: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
         """A row's part, where it has a value to add."""
-        return node if self.simple else case(self._there(), node, other)
+        return node if self.simple else when(self._there(), node, other)
 
     def _scaled(self, node: exp.Expr) -> exp.Expr:
         if not self.mean:
@@ -253,7 +251,7 @@ def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | Non
         if isinstance(inner, exp.Distinct | exp.Order):
             raise NoTotal("a window with DISTINCT or an order inside")
         if condition is not None:
-            inner = case(condition.copy(), inner.copy())
+            inner = when(condition.copy(), inner.copy())
         return inner, frame, isinstance(function, exp.Avg), None
     if isinstance(function, exp.Lag | exp.Lead) and condition is None:
         offset = _whole(function.args.get("offset"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.catalog import Catalog
-from privsql.sql.nodes import Unsupported, name_of, outermost, place_of
+from privsql.sql.nodes import Unsupported, name_of, outermost, place_of, queries_of
 
 _VOLATILE = """
     random setseed uuid uuidv4 uuidv7 gen_random_uuid nextval currval setval stats vector_type
@@ -16,27 +16,20 @@ _VOLATILE = """
 """
 VOLATILE = frozenset(_VOLATILE.split())
 
+# Clauses that only rows could answer.
+_ROW_CLAUSES = ["sample", "pivots", "match", "laterals", "connect", "into", "locks", "cluster"]
 
+
+@dataclass(frozen=True)
 class Refusing:
     """Refuses expressions over published rows; ``public`` tells which queries may run there."""
 
-    def __init__(self, catalog: Catalog, text: str, public: Callable[[exp.Expr], bool]) -> None:
-        self._catalog = catalog
-        self._text = text
-        self._public = public
+    text: str
+    public: Callable[[exp.Expr], bool]
 
     def clauses(self, select: exp.Select) -> None:
         """Clauses that only rows could answer."""
-        for clause in (
-            "sample",
-            "pivots",
-            "match",
-            "laterals",
-            "connect",
-            "into",
-            "locks",
-            "cluster",
-        ):
+        for clause in _ROW_CLAUSES:
             if select.args.get(clause):
                 raise Unsupported(f"{clause.upper()} over published rows")
 
@@ -48,20 +41,20 @@ class Refusing:
                 raise Unsupported(
                     f"the volatile function {name}()",
                     hint="an answer must not change when it is asked again",
-                    place=place_of(each, self._text),
+                    place=place_of(each, self.text),
                 )
         for star in outermost(node, lambda n: isinstance(n, exp.Star)):
             if not isinstance(star.parent, exp.Count):
                 raise Unsupported("a star here", hint="list the columns that you mean")
-        for query in outermost(node, lambda n: isinstance(n, exp.Query)):
+        for query in queries_of(node):
             self.query(query)
 
     def query(self, query: exp.Expr) -> None:
         """A sub-query in a condition, a join or an argument runs beside the table."""
-        if self._public(query):
+        if self.public(query):
             return
         raise Unsupported(
             "a sub-query that is not about public tables alone, or refers to rows around it",
             hint="join the public table, list the values, or ask for its answer on its own first",
-            place=place_of(query, self._text),
+            place=place_of(query, self.text),
         )

@@ -105,9 +105,8 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
 
 def _since_now(node: exp.Expr) -> bool:
     """Whether it is age(x), which looks at the clock; age(x, y) does not."""
-    if not isinstance(node, exp.Anonymous):
-        return False
-    return node.name.lower() == "age" and len(node.expressions) < 2
+    called = isinstance(node, exp.Anonymous) and node.name.lower() == "age"
+    return called and len(node.expressions) < 2
 
 
 def _small(node: exp.Expr) -> bool:
@@ -116,26 +115,21 @@ def _small(node: exp.Expr) -> bool:
     for kind, names in _GROWING.items():
         if isinstance(node, kind):
             sizes = [node.args[name] for name in names if node.args.get(name) is not None]
-    if node.find_ancestor(*_GROWING) is not None:
-        return False
-    return all(_number(size) for size in sizes)
+    return node.find_ancestor(*_GROWING) is None and all(map(_number, sizes))
 
 
 def _number(size: exp.Expr) -> bool:
     """Whether it is written as a small number."""
     while isinstance(size, exp.Paren | exp.Neg):
         size = size.this
-    if not isinstance(size, exp.Literal) or size.is_string or len(size.name) > 9:
-        return False
-    return size.name.isdigit() and int(size.name) <= LARGEST
+    short = size.is_number and len(size.name) <= 9 and size.name.isdigit()
+    return short and int(size.name) <= LARGEST
 
 
 def _narrow(node: exp.Expr) -> bool:
     """Whether a format is written out and has no wide field."""
-    if isinstance(node, exp.Anonymous):
-        shape = node.expressions[0] if node.expressions else None
-    else:
-        shape = node.this
+    anonymous = isinstance(node, exp.Anonymous)
+    shape = next(iter(node.expressions), None) if anonymous else node.this
     return isinstance(shape, exp.Literal) and not _WIDE.search(shape.name)
 
 

@@ -15,32 +15,14 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from privsql.sql.nodes import cast, column, table
+from privsql.sql.nodes import COMPARISONS, cast, column, rewritten, table
 from privsql.sql.parse.statement import Statement, only
 from privsql.sql.printing import text_of
 
 # Where all operands have one type.
-_ALIKE = (
-    exp.EQ,
-    exp.NEQ,
-    exp.LT,
-    exp.LTE,
-    exp.GT,
-    exp.GTE,
-    exp.NullSafeEQ,
-    exp.NullSafeNEQ,
-    exp.Between,
-    exp.In,
-    exp.Coalesce,
-    exp.Add,
-    exp.Sub,
-    exp.Mul,
-    exp.Div,
-    exp.Mod,
-    exp.Nullif,
-    exp.Greatest,
-    exp.Least,
-)
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
+_CHOICES = (exp.Between, exp.In, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least)
+_ALIKE = (*COMPARISONS, *_ARITHMETIC, *_CHOICES)
 _FRACTIONS = (exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.ApproxQuantile)
 _WRAPPING = (exp.Paren, exp.Neg)
 _TIMES = ("DATE", "TIME", "TIMESTAMP")
@@ -117,7 +99,7 @@ def _beside(parent: exp.Expr, child: exp.Expr, source: str, describe: Describe) 
     """The type of the first operand that is no parameter itself."""
     for peer in parent.iter_expressions():
         inner = peer.unnest()
-        if peer is child or isinstance(peer, exp.Tuple) or number_of(inner) is not None:
+        if peer is child or isinstance(peer, exp.Tuple):
             continue
         if inner.find(exp.Placeholder, exp.Parameter) is not None:
             continue
@@ -129,13 +111,9 @@ def _beside(parent: exp.Expr, child: exp.Expr, source: str, describe: Describe) 
 
 def _alone(node: exp.Expr, source: str) -> str:
     """A query of one expression over the published table, whatever it was called."""
-    made = node.copy()
-    for each in list(made.find_all(exp.Column)):
-        plain = column(each.name)
-        if each is made:
-            made = plain
-        else:
-            each.replace(plain)
+    made = rewritten(
+        node.copy(), lambda each: column(each.name) if isinstance(each, exp.Column) else each
+    )
     if isinstance(made, exp.Query):
         return made.sql("duckdb")
     return exp.Select(expressions=[made]).from_(table(source), copy=False).sql("duckdb")
@@ -144,30 +122,27 @@ def _alone(node: exp.Expr, source: str) -> str:
 def without_values(
     statement: Statement, types: Sequence[str], *, samples: bool = False
 ) -> Statement:
-    """A statement that can be planned though no values are known; it must not be run."""
+    """A statement that can be planned though no values are known; it must not be run.
+
+    It has a NULL or a sample of its type for each parameter.
+    """
     if not types or statement.tree is None:
         return statement
-    tree = stood_in(statement.tree.copy(), types, samples=samples)
-    return replace(statement, tree=tree, plain=text_of(tree))
 
-
-def stood_in(tree: exp.Expr, types: Sequence[str], *, samples: bool = False) -> exp.Expr:
-    """The tree, changed in place, with a NULL or a sample of its type for each parameter."""
-    for node in list(tree.find_all(exp.Placeholder, exp.Parameter)):
+    def stood_in(node: exp.Expr) -> exp.Expr:
         number = number_of(node)
         if number is None or number > len(types):
-            continue
+            return node
         kind = types[number - 1]
         value: exp.Expr = exp.Null()
         if samples and not kind.endswith("]"):
             stamp = kind.startswith("TIMESTAMP")
             text = "2000-01-01 00:00:00" if stamp else _SAMPLES.get(kind)
             value = exp.Literal.number(1) if text is None else exp.Literal.string(text)
-        made = cast(value, kind)
-        if node is tree:
-            return made
-        node.replace(made)
-    return tree
+        return cast(value, kind)
+
+    tree = rewritten(statement.tree.copy(), stood_in)
+    return replace(statement, tree=tree, plain=text_of(tree))
 
 
 def settled_types(text: str, given: Mapping[int, str]) -> list[str]:

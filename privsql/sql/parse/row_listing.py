@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from privsql.sql.bind.from_clause import Rows, Sources, canonical
+from privsql.sql.bind.from_clause import Rows, Sources, canonical, conditions_of, projected
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.expressions import call
-from privsql.sql.nodes import choose, column, is_aggregate, named, outermost, table
+from privsql.sql.nodes import aliases_of, choose, column, is_aggregate, named, outermost, table
 from privsql.sql.parse.forbidden import Refusing
 from privsql.sql.scan.state_scan import MULTIPLICITY
 
@@ -35,17 +35,14 @@ def listing(catalog: Catalog, tree: exp.Expr, text: str) -> exp.Select | None:
     rows = sources.rows(tree)
     if rows.joins:
         return None
-    aliases = {p.alias.casefold(): p.this for p in tree.expressions if isinstance(p, exp.Alias)}
-    refusing = Refusing(catalog, text, lambda _: False)
+    aliases = aliases_of(tree)
+    refusing = Refusing(text, lambda _: False)
     made = exp.Select()
     for name, node in _projected(tree, rows, aliases):
         refusing.nodes(node)
         choose(made, named(node, name))
     made.from_(table(catalog.table, PUBLISHED), copy=False)
-    conditions = list(rows.where)
-    if where := tree.args.get("where"):
-        conditions.append(canonical(where.this, rows, aliases))
-    for node in conditions:
+    for node in (*rows.where, *conditions_of(tree, rows)):
         refusing.nodes(node)
         made.where(node, copy=False)
     if catalog.multiplicity:
@@ -73,12 +70,9 @@ def _plain(tree: exp.Select) -> bool:
     if any(value for key, value in tree.args.items() if key not in _CLAUSES):
         return False
     parts = [*tree.expressions, *(tree.args.get(c) for c in ("order", "limit", "offset"))]
-    for part in parts:
-        if part is None:
-            continue
-        if any(value for star in part.find_all(exp.Star) for value in star.args.values()):
-            return False
-        if part.find(exp.Window, exp.Query, exp.Columns) is not None:
+    for part in filter(None, parts):
+        changed = any(any(star.args.values()) for star in part.find_all(exp.Star))
+        if changed or part.find(exp.Window, exp.Query) is not None:
             return False
         if next(outermost(part, is_aggregate), None) is not None:
             return False
@@ -91,13 +85,8 @@ def _projected(
     """Columns of the answer; a star stands for all that the analyst can name."""
     for projection in tree.expressions:
         if projection.is_star:
-            wanted = projection.table if isinstance(projection, exp.Column) else ""
-            for item in rows.items:
-                if not wanted or item.alias.casefold() == wanted.casefold():
-                    for name, node in item.columns.values():
-                        yield name, node.copy()
-            continue
-        inner = projection.this if isinstance(projection, exp.Alias) else projection
-        own = projection.alias.casefold() if isinstance(projection, exp.Alias) else ""
-        others = {k: v for k, v in aliases.items() if k != own}
-        yield projection.alias_or_name or inner.sql("duckdb"), canonical(inner, rows, others)
+            for name, node in rows.all_columns(projection.text("table")):
+                yield name, node.copy()
+        else:
+            name = projection.alias_or_name or projection.sql("duckdb")
+            yield name, projected(projection, rows, aliases)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
@@ -59,6 +60,7 @@ class Statement:
 
 
 _DIALECT = DuckDB()
+_HINT = "privsql reads DuckDB's dialect of SQL"
 
 # A statement that it does not know is refused by us; its own warning helps nobody.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -95,38 +97,28 @@ def parts(text: str, *, characters: int | None = None) -> list[str]:
 
 
 def _split(text: str, characters: int | None = None) -> Iterator[list[Token]]:
-    _check_text(text)
+    check_text(text, characters)
+    try:
+        tokens = list(_DIALECT.tokenize(text))
+    except SqlglotError:
+        raise SyntaxMistake("the text cannot be read: a quote or a comment is not closed") from None
+    return filter(None, _between(tokens, TokenType.SEMICOLON))
+
+
+def check_text(text: object, characters: int | None) -> None:
+    """Refuse what is no text, too long a one, or one that no database would take.
+
+    Halves of characters are no text for a database, and NUL ends one early for some.
+    """
+    if not isinstance(text, str):
+        raise ProgrammingError(
+            f"a statement must be a str, not {type(text).__name__}", hint="give it as a str"
+        )
     if characters is not None and len(text) > characters:
         raise TooLargeError(
             f"the text is longer than {characters} characters",
             hint="give long lists of values as a public table, and ask in several statements",
         )
-    _encodable(text)
-    try:
-        tokens = list(_DIALECT.tokenize(text))
-    except SqlglotError:
-        raise SyntaxMistake("the text cannot be read: a quote or a comment is not closed") from None
-    part: list[Token] = []
-    for token in tokens:
-        if token.token_type is TokenType.SEMICOLON:
-            if part:
-                yield part
-            part = []
-        else:
-            part.append(token)
-    if part:
-        yield part
-
-
-def _check_text(text: object) -> None:
-    if not isinstance(text, str):
-        raise ProgrammingError(
-            f"a statement must be a str, not {type(text).__name__}", hint="give it as a str"
-        )
-
-
-def _encodable(text: str) -> None:
-    """Halves of characters are no text for a database, and NUL ends one early for some."""
     odd = re.search("[\\0\ud800-\udfff]", text)
     if odd is not None:
         raise SyntaxMistake(
@@ -179,32 +171,36 @@ def _query(text: str, tokens: list[Token], depth: int) -> Statement:
             continue
         start = i
         i = _closing(text, tokens, i + 3)
-        for part in _commas(tokens[start + 4 : i - 1]):
+        for part in _between(tokens[start + 4 : i - 1], TokenType.COMMA):
             name, value = _assignment(text, part)
             options[name] = value
         for at in range(tokens[start].start - first, tokens[i - 1].end + 1 - first):
             blanked[at] = blanked[at] if blanked[at] == "\n" else " "
-    kept = _numbered(kept)
-    _check_nesting(kept, depth)
-    try:
-        trees = _DIALECT.parser().parse(kept, text)
-    except ParseError as problem:
-        raise _mistake(text, problem) from None
-    except RecursionError:
-        raise _too_deep("the query nests too deeply") from None
-    except SqlglotError:
-        raise SyntaxMistake(
-            "the query cannot be read", hint="privsql reads DuckDB's dialect of SQL"
-        ) from None
-    tree = trees[0] if trees else None
-    if tree is None:
-        raise SyntaxMistake("there is no statement here")
-    _check_chains(tree, CHAINED * depth)
+    tree = tree_of(_numbered(kept), text, _DIALECT, text, _HINT, depth)
     return Statement(text[first:last], "query", text, tree, "".join(blanked), options)
 
 
-_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
-_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+def tree_of(
+    tokens: list[Token], text: str, dialect: Dialect, prepared: str, hint: str, depth: int
+) -> exp.Expr:
+    """The tree of one statement, or a refusal; ``prepared`` is what the tokens are of."""
+    _check_nesting(tokens, depth)
+    try:
+        trees = dialect.parser().parse(tokens, prepared)
+    except ParseError as problem:
+        raise _mistake(text, problem, hint) from None
+    except RecursionError:
+        raise _too_deep("the query nests too deeply") from None
+    except SqlglotError:
+        raise SyntaxMistake("the query cannot be read", hint=hint) from None
+    if not trees or trees[0] is None:
+        raise SyntaxMistake("there is no statement here")
+    _check_chains(trees[0], CHAINED * depth)
+    return trees[0]
+
+
+OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _BEFORE = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL)
 
 
@@ -216,7 +212,7 @@ def _check_nesting(tokens: Sequence[Token], deepest: int) -> None:
     brackets = cases = signs = 0
     for token in tokens:
         kind = token.token_type
-        brackets += (kind in _OPENING) - (kind in _CLOSING)
+        brackets += (kind in OPENING) - (kind in CLOSING)
         # A stray END, a column of that name, must not make room for more.
         cases = max(0, cases + (kind is TokenType.CASE) - (kind is TokenType.END))
         signs = signs + 1 if kind in _BEFORE else 0
@@ -267,10 +263,11 @@ def _closing(text: str, tokens: Sequence[Token], at: int) -> int:
     raise SyntaxMistake("a parenthesis is not closed", place=_place(text, tokens[at]))
 
 
-def _commas(tokens: Sequence[Token]) -> list[list[Token]]:
+def _between(tokens: Sequence[Token], sign: TokenType) -> list[list[Token]]:
+    """The tokens between those of one type."""
     found: list[list[Token]] = [[]]
     for token in tokens:
-        if token.token_type is TokenType.COMMA:
+        if token.token_type is sign:
             found.append([])
         else:
             found[-1].append(token)
@@ -279,11 +276,9 @@ def _commas(tokens: Sequence[Token]) -> list[list[Token]]:
 
 def _assignment(text: str, tokens: Sequence[Token]) -> tuple[str, object]:
     """Read ``name = value`` or ``name TO value``; the value is a word, text or number."""
-    at = next(
-        (i for i, t in enumerate(tokens) if t.token_type is TokenType.EQ or t.text.upper() == "TO"),
-        None,
-    )
-    if at is None or at == 0 or at + 1 >= len(tokens):
+    signs = [t.token_type is TokenType.EQ or t.text.upper() == "TO" for t in tokens]
+    at = signs.index(True) if any(signs) else 0
+    if at == 0 or at + 1 >= len(tokens):
         where = _place(text, tokens[0]) if tokens else None
         raise SyntaxMistake("a setting is written name = value", place=where)
     name = "".join(token.text for token in tokens[:at]).lower()
@@ -305,9 +300,9 @@ def _place(text: str, token: Token) -> Place:
     return Place(text, token.start, token.end + 1)
 
 
-def _mistake(text: str, problem: ParseError) -> SyntaxMistake:
+def _mistake(text: str, problem: ParseError, hint: str) -> SyntaxMistake:
     if not problem.errors:
-        return SyntaxMistake("the query cannot be read")
+        return SyntaxMistake("the query cannot be read", hint=hint)
     first = problem.errors[0]
     line, column = int(first.get("line") or 1), int(first.get("col") or 1)
     word = str(first.get("highlight") or "")[:LONGEST_WORD]
@@ -316,6 +311,6 @@ def _mistake(text: str, problem: ParseError) -> SyntaxMistake:
     start = min(start, max(len(text) - 1, 0))
     return SyntaxMistake(
         f"the query cannot be read near {word!r}" if word else "the query cannot be read",
-        hint="privsql reads DuckDB's dialect of SQL",
+        hint=hint,
         place=Place(text, start, start + max(len(word), 1)),
     )

@@ -13,56 +13,56 @@ column with constants would need every value, and is refused.  (reconstruction, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.channels import Domain, Interval
+from privsql.channels import Interval
 from privsql.errors import TooLargeError
 from privsql.sql.catalog import PUBLISHED, Sensitive
-from privsql.sql.nodes import bare, cast, columns_of, derived, named, number
+from privsql.sql.nodes import COMPARISONS, bare, cast, columns_of, derived, named, number, union_all
 
 Run = Callable[[exp.Expr], pa.Table]
 
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-
 
 def representatives(
-    domain: Domain, name: str, kind: str, atoms: Sequence[exp.Expr], run: Run
+    sensitive: Sensitive, atoms: Sequence[exp.Expr], run: Run
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Indices of one value for each stretch, and how many values each stands for.
 
     A text that the column is compared with is read as the column's type, as DuckDB does.
     """
-    nodes = [node for atom in atoms for node in _constants(atom, name)]
+    domain = sensitive.domain
+    nodes = dict(enumerate(node for atom in atoms for node in _constants(atom, sensitive.name)))
+    values = _values(nodes, run)
+    texts = [i for i, value in values.items() if isinstance(value, str)]
+    values |= _values({i: cast(nodes[i].copy(), sensitive.type) for i in texts}, run)
     cuts = {0, domain.points}
-    if nodes:
-        asked = exp.Select(
-            expressions=[named(node.copy(), f"value{i}") for i, node in enumerate(nodes)]
-        )
-        values = list(run(asked).to_pylist()[0].values())
-        texts = [i for i, value in enumerate(values) if isinstance(value, str)]
-        if texts:
-            read = [named(cast(nodes[i].copy(), kind), f"value{i}") for i in texts]
-            found_values = run(exp.Select(expressions=[*read])).to_pylist()[0]
-            for i in texts:
-                values[i] = found_values[f"value{i}"]
-        for value in values:
-            if value is None:
-                continue
-            for interval in (Interval.below(value), Interval.at_most(value)):
-                for found in domain.ranges(interval):
-                    cuts |= {found.start, min(found.stop, domain.points)}
+    for value in values.values():
+        if value is None:
+            continue
+        for interval in (Interval.below(value), Interval.at_most(value)):
+            for found in domain.ranges(interval):
+                cuts |= {found.start, min(found.stop, domain.points)}
     edges = sorted(cuts)
-    starts = [a for a, b in itertools.pairwise(edges) if b > a]
-    counts = [b - a for a, b in itertools.pairwise(edges) if b > a]
+    starts, counts = edges[:-1], [b - a for a, b in itertools.pairwise(edges)]
     if domain.null_index is not None:
         starts.append(domain.null_index)
         counts.append(1)
     return np.array(starts, dtype=np.int64), np.array(counts, dtype=np.int64)
+
+
+def _values(nodes: Mapping[int, exp.Expr], run: Run) -> dict[int, Any]:
+    """What constants are, by DuckDB."""
+    if not nodes:
+        return {}
+    asked = [named(node.copy(), f"value{i}") for i, node in nodes.items()]
+    (row,) = run(exp.Select(expressions=asked)).to_pylist()
+    return dict(zip(nodes, row.values(), strict=True))
 
 
 def _constants(node: exp.Expr, name: str) -> Iterator[exp.Expr]:
@@ -83,7 +83,7 @@ def _constants(node: exp.Expr, name: str) -> Iterator[exp.Expr]:
         yield from (node.args["low"], node.args["high"])
     elif isinstance(node, exp.In) and isinstance(bare(node.this), exp.Column) and node.expressions:
         yield from node.expressions
-    elif isinstance(node, _COMPARISONS):
+    elif isinstance(node, COMPARISONS):
         sides = [bare(node.this), bare(node.expression)]
         constants = [side for side in sides if next(columns_of(side), None) is None]
         columns = [side for side in sides if isinstance(side, exp.Column)]
@@ -109,7 +109,4 @@ def listed(sensitive: Sensitive, indices: NDArray[np.int64]) -> exp.Subquery:
         text: exp.Expr = exp.Null() if value is None else exp.Literal.string(str(value))
         columns = [named(number(i), "i"), named(cast(text, sensitive.type), sensitive.name)]
         rows.append(exp.Select(expressions=columns))
-    made: exp.Expr = rows[0]
-    for row in rows[1:]:
-        made = exp.Union(this=made, expression=row, distinct=False)
-    return derived(made, PUBLISHED)
+    return derived(union_all(rows), PUBLISHED)

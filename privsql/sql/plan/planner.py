@@ -11,7 +11,7 @@ be answered at all?) is not decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from sqlglot import exp
 from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
 from privsql.sql.bind.block import Block, Mode, Quantile
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.disclosure.evidence import Behind, BehindWriter, secrets_scan, supports_of
+from privsql.sql.disclosure.evidence import Behind, behind, secrets_scan, supports_of
 from privsql.sql.disclosure.group_ranges import Membership
 from privsql.sql.disclosure.informative import constants
 from privsql.sql.disclosure.masking import Change, Gap
@@ -29,14 +29,16 @@ from privsql.sql.nodes import (
     cast,
     column,
     columns_of,
+    cte,
     derived,
     every,
+    given,
     named,
     place_of,
     sql,
     table,
 )
-from privsql.sql.outer.parts import Compiled, Part, block_name, our_function, weighed
+from privsql.sql.outer.parts import Compiled, Part, block_name, our_function
 from privsql.sql.parameters import Parameters, Printed, read_parameters
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
@@ -49,6 +51,9 @@ from privsql.sql.scan.moments.reconstruction import Moments
 from privsql.sql.scan.one_pass import Pass, Scan
 from privsql.sql.scan.state_scan import ADDITIVE, StateScan, exact_scan
 
+# Names of other modules that callers of planning need as well.
+__all__ = ["Behind", "BlockPlan", "Change", "Gap", "Printed", "read_parameters", "secrets_scan"]
+
 
 class FanOut(Unsupported):
     """A join that would count published rows several times."""
@@ -56,30 +61,41 @@ class FanOut(Unsupported):
     code = "fan-out"
 
 
+Described = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Databases:
+    """What planning asks of databases: of expressions over domains, and of names and types."""
+
+    run: Callable[[Printed], pa.Table]
+    describe: Callable[[Printed], Described]  # where the domains and public tables are
+    mirror: Callable[[Printed], Described]  # where empty tables of the release's shape are
+    audit: Callable[[Printed], Described] | None  # where the tables of an audit are
+    domain: Callable[[str], str]  # the table with a column's domain
+    evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a session wants of its plans."""
+
+    iterative: bool = False  # the likelihood instead of inversion
+    form: str | None = None  # of scans (see ``forms``), where it is not chosen by cost
+    salt: int = 0
+    accounted: bool = False  # answers are held against earlier ones
+    judged: bool = True  # personal groups are looked at
+    order: int | None = None  # of published rows, where they may be listed
+
+
+@dataclass(frozen=True)
 class PlanWriter:
     """Plans the blocks of one query."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        parameters: Parameters,
-        run: Callable[[Printed], pa.Table],
-        domain: Callable[[str], str],
-        iterative: bool = False,
-        form: str | None = None,  # of the scan (see ``forms``); None is by cost
-        evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table] | None = None,
-        salt: int = 0,
-        accounted: bool = False,
-        judged: bool = True,  # whether it matters who stands behind an answer
-    ) -> None:
-        self._catalog = catalog
-        self._parameters = parameters
-        self._run = run
-        self._domain = domain
-        self._iterative = iterative
-        self._form = form
-        self._evaluated = evaluated
-        self._behind = BehindWriter(catalog, parameters, salt, accounted) if judged else None
+    catalog: Catalog
+    parameters: Parameters
+    databases: Databases
+    wanted: Wanted
 
     def _check_unique(self, block: Block) -> None:
         """A join that multiplies published rows correlates them: refuse it.
@@ -88,16 +104,12 @@ class PlanWriter:
         """
         for join in block.rows.joins:
             theirs = [node.copy() for _, node in join.on]
-            known = every(
-                exp.Not(this=exp.Is(this=n.copy(), expression=exp.Null())) for n in theirs
-            )
-            source = under(join.table, join.alias)
             counted = exp.Select(expressions=[named(exp.Count(this=exp.Star()), "many")])
-            counted.from_(source, copy=False).group_by(*theirs, copy=False)
-            counted.set("where", exp.Where(this=known))
+            counted.from_(under(join.table, join.alias), copy=False).group_by(*theirs, copy=False)
+            counted.set("where", exp.Where(this=every(given(node.copy()) for node in theirs)))
             worst = exp.Select(expressions=[exp.Max(this=column("many"))])
             worst.from_(derived(counted, "keys"), copy=False)
-            (most,) = self._run(self._parameters.bind(worst)).column(0).to_pylist()
+            (most,) = self._asked(worst).column(0).to_pylist()
             if most is not None and most > 1:
                 raise FanOut(
                     "the public table joined here has several rows for one key",
@@ -108,82 +120,69 @@ class PlanWriter:
         """Plan one block; ``weighed`` are aggregates whose effective rows the query looks at."""
         block = part.leaf.block
         self._check_unique(block)
-        if not block.estimated and not self._catalog.weighted:
-            exact_only = exact_scan(self._catalog, block)
-            return BlockPlan(prefix, block, self._parameters.bind(exact_only))
+        if not block.estimated and not self.catalog.weighted:
+            return BlockPlan(prefix, block, self.parameters.bind(exact_scan(self.catalog, block)))
         moments = self._moments(part)
         if moments is not None:
             able = (WEIGHTS,) if moments.only else (STATES, WEIGHTS)
             if self._choose(able) in MOMENTS:
                 return self._plan_moments(moments, part, prefix, weighed)
-        wanted = list(self._sensitive(block))
-        planner = Planner(self._catalog, block, self._asked, self._domain)
-        states = planner.plan(wanted)
-        scan = StateScan(self._catalog, block, states)
+        domain = self.databases.domain
+        states = Planner(self.catalog, block, self._asked, domain).plan(_sensitive(block))
+        scan = StateScan(self.catalog, block, states)
         self._add_exact(scan.shared, block)
-        sums = Sums(
-            block,
-            states,
-            scan.shared,
-            prefix,
-            part.pairs,
-            self._domain,
-            self._iterative,
-            part.classes,
-        )
+        iterative = self.wanted.iterative
+        sums = Sums(block, states, scan.shared, prefix, part.pairs, domain, iterative, part.classes)
         steps = Writer(sums).write()
         tables = {f"{prefix}_constants": _constants(states, sums.massed)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
-        known = self._informative(block, states, steps[0], tables)
-        made = self._block_plan(prefix, part, scan, tables, steps, states, known)
+        informative = self._informative(block, states, steps[0], tables)
+        made = self._block_plan(prefix, part, scan, tables, steps, states, informative)
         return replace(made, score_intervals=sums.score_intervals, able=scan.able)
 
     def _informative(
         self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
     ) -> tuple[bool, ...] | None:
         """Which pieces are no constants, where that does not depend on the rows."""
-        if states.hidden or any(key.sensitive for key in block.keys) or self._evaluated is None:
+        if states.hidden or any(key.sensitive for key in block.keys):
             return None
         if not any(block.bases):
             return ()
-        looked = self._parameters.bind(constants(block, step))
-        (row,) = self._evaluated(looked, tables).to_pylist()
-        return tuple(bool(value) for value in row.values())
+        looked = self.parameters.bind(constants(block, step))
+        (row,) = self.databases.evaluated(looked, tables).to_pylist()
+        return tuple(map(bool, row.values()))
 
     def _asked(self, tree: exp.Expr) -> pa.Table:
-        return self._run(self._parameters.bind(tree))
+        return self.databases.run(self.parameters.bind(tree))
 
     def _add_exact(self, scan: Pass, block: Block) -> None:
         """Let the scan bring exact aggregates too, unless they need a scan of their own."""
         exact = [a.call for a in block.aggregates if a.kind == "exact"]
-        together = [
-            call
+        scan.beside = any(
+            call.name not in ADDITIVE
+            or call.distinct
+            or (call.name == "sum" and self.catalog.multiplicity)
             for call in exact
-            if call.name in ADDITIVE
-            and not call.distinct
-            and not (call.name == "sum" and self._catalog.multiplicity)
-        ]
-        scan.beside = len(together) < len(exact)
+        )
         if not scan.beside:
-            scan.exact += [(call, sql(call.node)) for call in together]
+            scan.exact += [(call, sql(call.node)) for call in exact]
 
     def _moments(self, part: Part) -> Moments | None:
         """The block by moments, where they apply."""
-        if self._iterative or part.classes:
+        if self.wanted.iterative or part.classes:
             return None
         observed = any(
             our_function(node) == "observed" for node in part.leaf.select.find_all(exp.Anonymous)
         )
-        made = Moments(
-            self._catalog, part.leaf.block, part.pairs, self._asked, self._domain, observed
-        )
+        block, domain = part.leaf.block, self.databases.domain
+        made = Moments(self.catalog, block, part.pairs, self._asked, domain, observed)
         return made if made.applies else None
 
     def _choose(self, able: Sequence[str], counting_pays: bool = True) -> str:
-        rows = self._catalog.rows
-        return choose_form(rows, able, counting_pays=counting_pays, forced=self._form)
+        forced = self.wanted.form
+        return choose_form(self.catalog.rows, able, counting_pays=counting_pays, forced=forced)
 
     def _plan_moments(
         self, moments: Moments, part: Part, prefix: str, weighed: frozenset[int]
@@ -191,17 +190,14 @@ class PlanWriter:
         moments.prepare()
         scan = moments.scan(self._choose(moments.able, moments.counting_pays))
         self._add_exact(scan.shared, part.leaf.block)
-        steps = moments.steps(prefix)
-        known = moments.informative
-        made = self._block_plan(prefix, part, scan, {}, steps, moments.states, known)
-        tree = moments.doubtful(weighed)
-        doubtful = None if tree is None else self._parameters.bind(tree)
-        scored = moments.score_intervals
+        steps, informative = moments.steps(prefix), moments.informative
+        made = self._block_plan(prefix, part, scan, {}, steps, moments.states, informative)
+        doubtful = moments.doubtful(weighed)
         return replace(
             made,
-            doubtful=doubtful,
+            doubtful=None if doubtful is None else self.parameters.bind(doubtful),
             told=moments.told,
-            score_intervals=scored,
+            score_intervals=moments.score_intervals,
             able=moments.able,
         )
 
@@ -218,30 +214,28 @@ class PlanWriter:
         block, shared, beside = part.leaf.block, scan.shared, None
         moments = shared.form in MOMENTS
         watched: dict[int, bool] = {}
-        if informative is not None and block.estimated and self._behind is not None:
+        if informative is not None and block.estimated and self.wanted.judged:
             supports = supports_of(block, informative)
-            if supports and Membership(self._catalog, block).inside(supports):
+            members = Membership(self.catalog, block)
+            if supports and members.inside(supports):
                 watched = {k: each.weight is not None for k, each in supports.items()}
-                shared.watched = Membership(self._catalog, block).watched(supports, packed=moments)
+                shared.watched = members.watched(supports, packed=moments)
         if shared.beside:
-            tree = exact_scan(self._catalog, block, family=BESIDE)
-            beside = self._parameters.bind(tree)
+            tree = exact_scan(self.catalog, block, family=BESIDE)
+            beside = self.parameters.bind(tree)
         if isinstance(scan, StateScan):
             # All sums are named by now.
             shared.form = self._choose(scan.able)
-        written = self._parameters.bind(scan.write())
-        pairs = tuple(sorted({(min(i, j), max(i, j)) for i, j in part.pairs}))
-        totals = tuple(sorted(set(part.classes)))
         return BlockPlan(
             prefix,
             block,
-            written,
+            self.parameters.bind(scan.write()),
             beside,
             tables,
             steps,
             states,
-            pairs,
-            totals,
+            tuple(sorted({(min(pair), max(pair)) for pair in part.pairs})),
+            tuple(sorted(set(part.classes))),
             informative,
             watched,
             form=shared.form,
@@ -249,53 +243,38 @@ class PlanWriter:
 
     def behind(self, plan: BlockPlan) -> Behind | None:
         """The scans for the personal groups behind each cell, where any may be disclosed."""
-        return None if self._behind is None else self._behind.behind(plan)
+        if not self.wanted.judged:
+            return None
+        salt, accounted = self.wanted.salt, self.wanted.accounted
+        return behind(plan, self.catalog, self.parameters, salt, accounted)
 
-    @staticmethod
-    def _sensitive(block: Block) -> list[exp.Expr]:
-        """Every expression that is evaluated over states."""
-        found: dict[str, exp.Expr] = {}
-        for base in block.bases:
-            for piece in base:
-                for node in (*piece.truths, *([piece.factor] if piece.factor is not None else [])):
-                    found.setdefault(sql(node), node)
-        for branch in block.where:
-            for node in branch.truths:
-                found.setdefault(sql(node), node)
-        for key in block.keys:
-            if key.sensitive:
-                found.setdefault(sql(key.expression), key.expression)
-        for aggregate in block.aggregates:
-            if isinstance(aggregate, Quantile | Mode):
-                found.setdefault(sql(aggregate.ordered), aggregate.ordered)
-        return list(found.values())
 
-    def whole(self, compiled: Compiled, plans: Sequence[BlockPlan]) -> exp.Expr:
-        """The whole reconstruction as one statement: blocks as CTEs, then the analyst's SQL."""
-        tree = compiled.tree
-        names = {
-            block_name(n): f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan"
-            for n, plan in enumerate(plans)
-        }
-        for node in tree.find_all(exp.Table):
-            if node.name in names and not node.db:
-                node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name)))
-                node.set("this", exp.to_identifier(names[node.name], quoted=True))
-        ctes = []
-        for plan in plans:
-            ctes += [
-                exp.CTE(
-                    this=step.query,
-                    alias=exp.TableAlias(this=exp.to_identifier(step.name, quoted=True)),
-                    materialized=True,
-                )
-                for step in plan.steps
-            ]
-        if ctes:
-            with_ = tree.args.get("with_")
-            own = list(with_.expressions) if with_ is not None else []
-            tree.set("with_", exp.With(expressions=[*ctes, *own]))
-        return tree
+def _sensitive(block: Block) -> list[exp.Expr]:
+    """Every expression that is evaluated over states."""
+    nodes = [node for base in block.bases for piece in base for node in piece.sensitive]
+    nodes += [node for branch in block.where for node in branch.truths]
+    nodes += [key.expression for key in block.keys if key.sensitive]
+    nodes += [a.ordered for a in block.aggregates if isinstance(a, Quantile | Mode)]
+    return list({sql(node): node for node in nodes}.values())
+
+
+def whole(compiled: Compiled, plans: Sequence[BlockPlan]) -> exp.Expr:
+    """The whole reconstruction as one statement: blocks as CTEs, then the analyst's SQL."""
+    tree = compiled.tree
+    names = {
+        block_name(n): f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan"
+        for n, plan in enumerate(plans)
+    }
+    for node in tree.find_all(exp.Table):
+        if node.name in names and not node.db:
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name)))
+            node.set("this", exp.to_identifier(names[node.name], quoted=True))
+    ctes = [cte(step.name, step.query) for plan in plans for step in plan.steps]
+    if ctes:
+        with_ = tree.args.get("with_")
+        own = list(with_.expressions) if with_ is not None else []
+        tree.set("with_", exp.With(expressions=[*ctes, *own]))
+    return tree
 
 
 def _constants(states: States, massed: Iterable[int]) -> pa.Table:
@@ -318,11 +297,7 @@ def public_columns(plan: BlockPlan) -> list[str]:
 
 def place_in(plan: BlockPlan, text: str) -> Place | None:
     """Where the public conditions of a block stand in the text."""
-    for node in plan.block.guards:
-        found = place_of(node, text)
-        if found is not None:
-            return found
-    return None
+    return next(filter(None, (place_of(node, text) for node in plan.block.guards)), None)
 
 
 def located(problem: Error, statement: Statement) -> Error:
@@ -391,25 +366,3 @@ def described_query(tree: exp.Expr, parameters: Parameters, text: str) -> Printe
             typed = named(typed, node.sql("duckdb").lower())
         node.replace(typed)
     return parameters.bind(made)
-
-
-__all__ = [
-    "Behind",
-    "BlockPlan",
-    "Change",
-    "FanOut",
-    "Gap",
-    "Parameters",
-    "PlanWriter",
-    "Printed",
-    "check_work",
-    "described_query",
-    "empty_query",
-    "located",
-    "place_in",
-    "public_columns",
-    "read_parameters",
-    "secrets_scan",
-    "typed_query",
-    "weighed",
-]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import pyarrow as pa
 from sqlglot import exp
 
 from privsql.errors import Error, Notice, NotSupportedError, ProgrammingError
@@ -30,10 +29,20 @@ from privsql.sql.parse.probes import is_probe
 from privsql.sql.parse.row_listing import ORDER, listing
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
-from privsql.sql.plan.planner import PlanWriter, described_query, located, read_parameters
+from privsql.sql.plan.planner import (
+    Databases,
+    Described,
+    PlanWriter,
+    Wanted,
+    described_query,
+    located,
+    read_parameters,
+    whole,
+)
+
+__all__ = ["Answered", "Databases", "Direct", "Given", "Planned", "QueryPlanner", "Wanted"]
 
 Given = Sequence[object] | Mapping[str, object] | None
-Described = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,14 @@ class Answered:
     parameters: Parameters
 
 
+Place = Literal["audit", "mirror", "release"]
+
+
 @dataclass(frozen=True)
 class Direct:
     """One query that runs as a whole, and where."""
 
-    place: Literal["audit", "mirror", "release"]
+    place: Place
     printed: Printed
     outs: tuple[Out, ...]
     described: tuple[tuple[str, str], ...]
@@ -62,30 +74,6 @@ class Direct:
 
 
 Planned = Answered | Direct
-
-
-@dataclass(frozen=True)
-class Databases:
-    """What planning asks of databases: of expressions over domains, and of names and types."""
-
-    run: Callable[[Printed], pa.Table]
-    describe: Callable[[Printed], Described]  # where the domains and public tables are
-    mirror: Callable[[Printed], Described]  # where empty tables of the release's shape are
-    audit: Callable[[Printed], Described] | None  # where the tables of an audit are
-    domain: Callable[[str], str]  # the table with a column's domain
-    evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a session wants of its plans."""
-
-    iterative: bool = False  # the likelihood instead of inversion
-    form: str | None = None  # of scans, where it is not chosen by cost
-    salt: int = 0
-    accounted: bool = False  # answers are held against earlier ones
-    judged: bool = True  # personal groups are looked at
-    order: int | None = None  # of published rows, where they may be listed
 
 
 class QueryPlanner:
@@ -119,9 +107,9 @@ class QueryPlanner:
             if not is_probe(statement.tree):
                 raise
             printed = described_query(statement.tree, parameters, statement.plain)
-            return Direct("mirror", printed, _exact(described), tuple(described))
+            return _direct("mirror", printed, described)
         prefix = f"privsql_q{next(self._counter)}"
-        writer = self._writer(parameters, wanted)
+        writer = PlanWriter(self._catalog, parameters, self._databases, wanted)
         try:
             plans = [
                 writer.plan(part, f"{prefix}_{n}", weighed(compiled.tree, n))
@@ -133,7 +121,7 @@ class QueryPlanner:
         return Answered(
             tuple(plans),
             tuple(behind),
-            Final(writer.whole(compiled, plans), parameters),
+            Final(whole(compiled, plans), parameters),
             tuple(compiled.outs),
             tuple(described),
             tuple(compiler.notices),
@@ -156,7 +144,7 @@ class QueryPlanner:
             mistake = placed(problem, statement.text, self._catalog)
             mistake.hint = "SELECT * from the same table, with LIMIT 0, shows its columns"
             raise mistake from None
-        return Direct("audit", printed, _exact(described), tuple(described))
+        return _direct("audit", printed, described)
 
     def _described(self, statement: Statement, tree: exp.Expr, parameters: Parameters) -> Described:
         """Names and types of the columns, from DuckDB itself on empty tables of the same shape."""
@@ -178,20 +166,6 @@ class QueryPlanner:
 
         return binds
 
-    def _writer(self, parameters: Parameters, wanted: Wanted) -> PlanWriter:
-        return PlanWriter(
-            self._catalog,
-            parameters,
-            self._databases.run,
-            self._databases.domain,
-            wanted.iterative,
-            wanted.form,
-            evaluated=self._databases.evaluated,
-            salt=wanted.salt,
-            accounted=wanted.accounted,
-            judged=wanted.judged,
-        )
-
 
 def _listed(rows: exp.Expr, parameters: Parameters, described: Described, order: int) -> Direct:
     """Published rows as they are, in an order that only this session has."""
@@ -201,8 +175,9 @@ def _listed(rows: exp.Expr, parameters: Parameters, described: Described, order:
         "these are published rows: sensitive values are perturbed and may be false;"
         " aggregates are reconstructed",
     )
-    return Direct("release", printed, _exact(described), tuple(described), (said,))
+    return _direct("release", printed, described, said)
 
 
-def _exact(described: Described) -> tuple[Out, ...]:
-    return tuple(Out(name, False) for name, _ in described)
+def _direct(place: Place, printed: Printed, described: Described, *notices: Notice) -> Direct:
+    outs = tuple(Out(name, False) for name, _ in described)
+    return Direct(place, printed, outs, tuple(described), notices)

@@ -30,16 +30,9 @@ from privsql.channels.channel import MATRIX_LIMIT
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
-from privsql.sql.bind.block import Block
+from privsql.sql.bind.block import Block, owners
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.nodes import (
-    column,
-    columns_of,
-    derived,
-    named,
-    sql,
-    table,
-)
+from privsql.sql.nodes import chained, column, derived, named, ranked, replace_below, sql, table
 from privsql.sql.plan.grids import listed, representatives, too_large
 from privsql.sql.reconstruct.columns import ATOM, CODE, HIDDEN, TRUTH, UNKNOWN
 
@@ -154,42 +147,34 @@ class _Cut:
     counts: NDArray[np.int64] | None  # values that each row stands for; None: one
 
 
+@dataclass(frozen=True)
 class Planner:
     """Finds atoms, evaluates them over domains and makes cells."""
 
-    def __init__(
-        self, catalog: Catalog, block: Block, run: Run, domain: Callable[[str], str]
-    ) -> None:
-        self._catalog = catalog
-        self._block = block
-        self._run = run
-        self._domain = domain
-        self._atoms: dict[str, dict[str, exp.Expr]] = {}
-        self._hidden: dict[str, exp.Expr] = {}
+    catalog: Catalog
+    block: Block
+    run: Run
+    domain: Callable[[str], str]
+    _atoms: dict[str, dict[str, exp.Expr]] = field(default_factory=dict)
+    _hidden: dict[str, exp.Expr] = field(default_factory=dict)
 
     def plan(self, expressions: Sequence[exp.Expr]) -> States:
         """States for these sensitive expressions."""
         for node in expressions:
             self._collect(node)
-        order = [name for name in self._catalog.sensitive if name in self._atoms]
-        cuts = [self._cut(name) for name in order]
+        cuts = [self._cut(name) for name in self.catalog.sensitive if name in self._atoms]
         self._check_size(cuts)
         axes = tuple(self._axis(i, cut) for i, cut in enumerate(cuts))
-        self._places = {
-            text: column(TRUTH(i, n))
-            for i, name in enumerate(order)
-            for n, text in enumerate(self._atoms[name])
-        }
-        names = list(self._hidden)
-        self._places |= {text: column(HIDDEN(i)) for i, text in enumerate(names)}
-        written = {sql(node): self._write(node) for node in expressions}
-        varying = {
-            text: frozenset([i]) if len(axes[i].cells.column(1 + n).unique()) > 1 else frozenset()
-            for i, name in enumerate(order)
-            for n, text in enumerate(self._atoms[name])
-        }
+        places = {text: column(HIDDEN(i)) for i, text in enumerate(self._hidden)}
+        varying: dict[str, frozenset[int]] = {}
+        for i, cut in enumerate(cuts):
+            for n, text in enumerate(self._atoms[cut.name]):
+                places[text] = column(TRUTH(i, n))
+                several = len(axes[i].cells.column(1 + n).unique()) > 1
+                varying[text] = frozenset([i] if several else [])
+        written = {sql(node): _written(node, places) for node in expressions}
         along = {sql(node): self._along(node, varying) for node in expressions}
-        return States(axes, tuple(self._hidden.values()), written, self._catalog.rows, along)
+        return States(axes, tuple(self._hidden.values()), written, self.catalog.rows, along)
 
     def _along(
         self, node: exp.Expr, varying: Mapping[str, frozenset[int]]
@@ -198,66 +183,35 @@ class Planner:
         text = sql(node)
         if text in varying or text in self._hidden:
             return varying.get(text)
-        found: frozenset[int] = frozenset()
-        for child in _operands(node):
-            own = self._along(child, varying)
-            if own is None:
-                return None
-            found |= own
-        return found
-
-    def _owner(self, node: exp.Column) -> str:
-        if node.table == PUBLISHED:
-            return node.name if node.name in self._catalog.sensitive else ""
-        return self._block.joins.get(node.table, "")
+        found = [self._along(child, varying) for child in _operands(node)]
+        known = [own for own in found if own is not None]
+        return frozenset().union(*known) if len(known) == len(found) else None
 
     def _owners(self, node: exp.Expr) -> set[str]:
-        return {self._owner(each) for each in columns_of(node)}
+        return owners(node, self.catalog, self.block.joins)
 
     def _collect(self, node: exp.Expr) -> None:
-        owners = self._owners(node)
-        if not owners:
-            return
-        if len(owners) == 1:
-            owner = owners.pop()
+        found = self._owners(node)
+        if len(found) == 1:
+            owner = found.pop()
             # A public part of a mixed expression is hidden whole: it has fewer values.
             kept = self._atoms.setdefault(owner, {}) if owner else self._hidden
             kept.setdefault(sql(node), node)
-            return
-        for child in _operands(node):
-            self._collect(child)
-
-    def _write(self, node: exp.Expr, branch: bool = False) -> exp.Expr:
-        """An expression over the table of states; ``branch`` is WHEN ... THEN of a CASE."""
-        place = None if branch else self._places.get(sql(node))
-        if place is not None:
-            return place.copy()
-        made = node.copy()
-        case = isinstance(node, exp.Case)
-        for key, value in list(node.args.items()):
-            if isinstance(value, exp.Expr) and not isinstance(value, exp.Query | exp.DataType):
-                made.set(key, self._write(value))
-            elif isinstance(value, list):
-                branches = case and key == "ifs"
-                made.set(
-                    key,
-                    [self._write(v, branches) if isinstance(v, exp.Expr) else v for v in value],
-                )
-        return made
+        elif found:
+            for child in _operands(node):
+                self._collect(child)
 
     def _cut(self, name: str) -> _Cut:
         """Split a domain into cells."""
-        sensitive = self._catalog.sensitive[name]
+        sensitive = self.catalog.sensitive[name]
         atoms = tuple(self._atoms[name].values())
         source: exp.Expr
         counts: NDArray[np.int64] | None = None
         if sensitive.domain.size > MATERIALISE_LIMIT:
-            indices, counts = representatives(
-                sensitive.domain, name, sensitive.type, atoms, self._run
-            )
+            indices, counts = representatives(sensitive, atoms, self.run)
             source = listed(sensitive, indices)
         else:
-            source = table(self._domain(name), PUBLISHED)
+            source = table(self.domain(name), PUBLISHED)
         evaluated = self._evaluate(name, atoms, source, len(counts) if counts is not None else None)
         labels = np.asarray(evaluated.column("cell").to_numpy(), dtype=np.intp)
         plain = Cells.of(labels)
@@ -277,7 +231,7 @@ class Planner:
         count = prod(sizes.values())
         if count > MOST_STATES or max(sizes.values(), default=1) > MATRIX_LIMIT:
             raise _too_many(sizes, count)
-        keys = [key.expression for key in self._block.keys if key.sensitive]
+        keys = [key.expression for key in self.block.keys if key.sensitive]
         groups = min(count, prod(self._groups(key, cuts) for key in keys))
         if keys and groups * sum(size**2 for size in sizes.values()) > MOST_HELD:
             raise TooLargeError(
@@ -298,23 +252,20 @@ class Planner:
 
     def _axis(self, i: int, cut: _Cut) -> Axis:
         """The column as the block sees it, with its channel between cells."""
-        name, atoms, evaluated = cut.name, cut.atoms, cut.evaluated
-        plain, cells, counts = cut.plain, cut.cells, cut.counts
-        sensitive = self._catalog.sensitive[name]
-        columns = [evaluated.column(ATOM(n)) for n in range(len(atoms))]
-        joined = any(j for j in self._block.joins.values() if j == name)
-        boolean = all(pa.types.is_boolean(c.type) or pa.types.is_null(c.type) for c in columns)
+        name, atoms, cells = cut.name, cut.atoms, cut.cells
+        sensitive = self.catalog.sensitive[name]
+        channel = sensitive.channel
+        columns = [cut.evaluated.column(ATOM(n)) for n in range(len(atoms))]
         bits = (
-            boolean
+            all(pa.types.is_boolean(c.type) or pa.types.is_null(c.type) for c in columns)
             and len(atoms) <= MOST_BITS
-            and cells.count == plain.count
-            and not joined
+            and cells.count == cut.plain.count
+            and name not in self.block.joins.values()
             and not any(node.find(exp.Query) for node in atoms)
         )
         nulls = tuple(c.null_count > 0 for c in columns)
         shown = [c.combine_chunks().take(cells.first.tolist()) for c in columns]
         number = pa.array(np.arange(cells.count))
-        cells_table = pa.table({"cell": number, **{TRUTH(i, n): c for n, c in enumerate(shown)}})
         codes: dict[str, Any] = {}
         if bits:
             for n, c in enumerate(shown):
@@ -323,30 +274,31 @@ class Planner:
                     codes[UNKNOWN(i, n)] = c.is_null()
             codes["cell"] = number
         else:
-            codes[CODE(i)] = evaluated.column("value")
+            codes[CODE(i)] = cut.evaluated.column("value")
             codes["cell"] = pa.array(cells.labels.astype(np.int64))
-        masses, factor = None, None
-        if counts is not None:
-            if not bits or not isinstance(sensitive.channel, Uniform):
+        masses = None
+        if cut.counts is not None:
+            if not bits or not isinstance(channel, Uniform):
                 raise too_large(name)
-            masses = cells.sums(counts) / sensitive.domain.size
-            factor = Replace(sensitive.channel.retention, masses).matrix
-        elif isinstance(sensitive.channel, Uniform):
-            masses = cells.sizes / cells.size
-        elif isinstance(sensitive.channel, Replace):
-            masses = cells.sums(sensitive.channel.replacing)
-        elif sensitive.mechanism == "decoy":
-            factor = sensitive.channel.lump(cells).matrix
-            masses = _stationary(factor)
+            masses = cells.sums(cut.counts) / sensitive.domain.size
+            factor = Replace(channel.retention, masses).matrix
+        else:
+            factor = channel.lump(cells).matrix
+            if isinstance(channel, Uniform):
+                masses = cells.sizes / cells.size
+            elif isinstance(channel, Replace):
+                masses = cells.sums(channel.replacing)
+            elif sensitive.mechanism == "decoy":
+                masses = _stationary(factor)
         return Axis(
             name,
             atoms,
             bits,
             nulls,
-            cells_table,
+            pa.table({"cell": number, **{TRUTH(i, n): c for n, c in enumerate(shown)}}),
             pa.table(codes),
-            sensitive.channel.lump(cells).matrix if factor is None else factor,
-            sensitive.channel,
+            factor,
+            channel,
             masses,
             sensitive.mechanism,
         )
@@ -360,30 +312,36 @@ class Planner:
             named(column(name, PUBLISHED), "value"),
             *(named(atom.copy(), ATOM(n)) for n, atom in enumerate(atoms)),
         ).from_(source)
-        for join in self._block.rows.joins:
-            if self._block.joins[join.alias] == name:
+        for join in self.block.rows.joins:
+            if self.block.joins[join.alias] == name:
                 inner = joined_to(inner, join.table, join.alias, join.on)
-        order = [exp.Ordered(this=column(ATOM(n)), nulls_first=False) for n in range(len(atoms))]
-        rank = exp.Window(
-            this=exp.Anonymous(this="dense_rank"), order=exp.Order(expressions=order), over="OVER"
-        )
-        cell = exp.Sub(this=rank, expression=exp.Literal.number(1))
-        outer = (
-            exp.select(
-                column("value"),
-                *(column(ATOM(n)) for n in range(len(atoms))),
-                named(cell, "cell"),
-            )
-            .from_(derived(inner, "evaluated"))
-            .order_by(column("i"))
-        )
-        found = self._run(outer)
-        if found.num_rows != (rows or self._catalog.sensitive[name].domain.size):
+        truths = [column(ATOM(n)) for n in range(len(atoms))]
+        cell = exp.Sub(this=ranked(*truths), expression=exp.Literal.number(1))
+        outer = exp.select(column("value"), *truths, named(cell, "cell"))
+        found = self.run(outer.from_(derived(inner, "evaluated")).order_by(column("i")))
+        if found.num_rows != (rows or self.catalog.sensitive[name].domain.size):
             raise TooLargeError(
                 f"the public table joined on {name!r} has several rows for one value",
                 hint="join tables that are unique on the join key",
             )
         return found
+
+
+def _written(node: exp.Expr, places: Mapping[str, exp.Column], branch: bool = False) -> exp.Expr:
+    """An expression over the table of states; ``branch`` is WHEN ... THEN of a CASE."""
+    place = None if branch else places.get(sql(node))
+    if place is not None:
+        return place.copy()
+
+    def written(child: exp.Expr) -> exp.Expr:
+        if isinstance(child, exp.Query | exp.DataType):
+            return child
+        arm = isinstance(node, exp.Case) and isinstance(child, exp.If)
+        return _written(child, places, arm)
+
+    made = node.copy()
+    replace_below(made, written)
+    return made
 
 
 def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -432,11 +390,8 @@ def joined_to(
     kind: str = "LEFT",
 ) -> exp.Select:
     """Add a public table to a SELECT under its canonical alias."""
-    condition: exp.Expr | None = None
-    for ours, theirs in on:
-        equal = exp.EQ(this=ours.copy(), expression=theirs.copy())
-        condition = equal if condition is None else exp.And(this=condition, expression=equal)
-    return select.join(under(joined, alias), on=condition, join_type=kind)
+    equal = [exp.EQ(this=ours.copy(), expression=theirs.copy()) for ours, theirs in on]
+    return select.join(under(joined, alias), on=chained(exp.And, equal), join_type=kind)
 
 
 def under(joined: exp.Expr, alias: str) -> exp.Expr:

@@ -117,12 +117,8 @@ def called(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         name = str(node.this).lower()
         return name if name in MACROS else ""
-    if (
-        isinstance(node, exp.Column)
-        and not node.table
-        and node.name.lower() in ("user", "current_role")
-    ):
-        return "" if node.this.args.get("quoted") else "current_user"
+    if isinstance(node, exp.Column) and not node.table and not node.this.args.get("quoted"):
+        return "current_user" if node.name.lower() in ("user", "current_role") else ""
     return _CLASSES.get(type(node), "")
 
 
@@ -183,70 +179,57 @@ class ForCatalog:
         if isinstance(node, exp.Dot) and schema_call(node):
             call: exp.Expr = node.expression
             return call
-        if isinstance(node, exp.Cast) and object_type(node.args["to"]) is not None:
-            return self._object(node)
+        if isinstance(node, exp.Cast) and (found := object_type(node.args["to"])) is not None:
+            return _object(node, *found)
         name = called(node)
+        if name == "pg_typeof":
+            return exp.Anonymous(this="typeof", expressions=_arguments(node))
         if name:
-            return self._call(name, node)
+            return macro(name, *_arguments(node))
         if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
             self._table_function(node)
         return node
 
-    def _call(self, name: str, node: exp.Expr) -> exp.Expr:
-        arguments = _arguments(node)
-        if name == "pg_typeof":
-            return exp.Anonymous(this="typeof", expressions=arguments)
-        if name == "current_schemas" and not arguments:
-            arguments = [exp.true()]
-        return macro(name, *arguments)
-
     def _table_function(self, node: exp.Table) -> None:
-        inner = node.this
-        if isinstance(inner, exp.Dot):
-            inner = inner.expression
-        name = str(inner.this).lower() if isinstance(inner, exp.Anonymous) else ""
-        if isinstance(inner, exp.Func) and not name:
-            name = inner.sql_name().lower()
+        inner = node.this.expression if isinstance(node.this, exp.Dot) else node.this
         if isinstance(inner, exp.Unnest | exp.Explode):
             return
+        name = inner.sql_name().lower() if isinstance(inner, exp.Func) else ""
+        if isinstance(inner, exp.Anonymous):
+            name = str(inner.this).lower()
         if name not in _TABLES and "generateseries" not in name.replace("_", ""):
             raise NotTranslated(
                 f"the function {name}() is not a table function here",
                 place=place_of(node, self._text),
             )
 
-    def _object(self, node: exp.Cast) -> exp.Expr:
-        """``x::regclass``: a name where it is shown, a number where it is compared.
 
-        Text is always looked up; a number stays one unless it is shown.
-        """
-        kind, listed = object_type(node.args["to"]) or ("", False)
-        kind = "regproc" if kind == "regprocedure" else kind
-        inner: exp.Expr = node.this
-        if listed:
-            return macro(f"{kind}_names", inner)
-        if kind == "regproc":
-            return macro("regproc_name", inner)
-        parent = node.parent
-        while isinstance(parent, exp.Paren):
-            parent = parent.parent
-        if isinstance(parent, exp.Cast) and type_name(parent.args["to"]) in (
-            "text",
-            "varchar",
-            "name",
-        ):
-            return macro(f"{kind}_name", inner)
-        textual = isinstance(inner, exp.Literal | exp.Parameter | exp.DPipe)
-        textual |= isinstance(inner, exp.Cast) and type_name(inner.args["to"]) in (
-            "text",
-            "varchar",
-        )
-        textual |= isinstance(inner, exp.Dot | exp.Anonymous)
-        if textual:
-            return macro(f"{kind}_oid", inner)
-        if isinstance(parent, exp.Select | exp.Alias | exp.Ordered):
-            return macro(f"{kind}_name", inner)
-        return inner
+def _object(node: exp.Cast, kind: str, listed: bool) -> exp.Expr:
+    """``x::regclass``: a name where it is shown, a number where it is compared.
+
+    Text is always looked up; a number stays one unless it is shown.
+    """
+    kind = "regproc" if kind == "regprocedure" else kind
+    inner: exp.Expr = node.this
+    if listed:
+        return macro(f"{kind}_names", inner)
+    parent = node.parent
+    while isinstance(parent, exp.Paren):
+        parent = parent.parent
+    if kind == "regproc" or _is_cast(parent, "text", "varchar", "name"):
+        return macro(f"{kind}_name", inner)
+    if isinstance(inner, _TEXTUAL) or _is_cast(inner, "text", "varchar"):
+        return macro(f"{kind}_oid", inner)
+    if isinstance(parent, exp.Select | exp.Alias | exp.Ordered):
+        return macro(f"{kind}_name", inner)
+    return inner
+
+
+_TEXTUAL = (exp.Literal, exp.Parameter, exp.DPipe, exp.Dot, exp.Anonymous)
+
+
+def _is_cast(node: exp.Expr | None, *types: str) -> bool:
+    return isinstance(node, exp.Cast) and type_name(node.args["to"]) in types
 
 
 def macro(name: str, *arguments: exp.Expr) -> exp.Expr:
@@ -271,4 +254,4 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
         return [each for each in found if each is not None]
     if isinstance(node, exp.Typeof | exp.CurrentSchemas) and node.this is not None:
         return [node.this]
-    return []
+    return [exp.true()] if isinstance(node, exp.CurrentSchemas) else []

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from sqlglot import exp, parse_one
 
-from privsql.sql.nodes import place_of
+from privsql.sql.nodes import cast, place_of
 from privsql.sql.postgres.commands import NotTranslated
 
 # sqlglot's classes and other functions -> DuckDB's type of what they tell.
@@ -57,7 +57,7 @@ class Clock:
         """Replace every clock of a query, in place."""
         for node in list(tree.walk()):
             if isinstance(node, exp.Anonymous) and _since_today(node):
-                midnight = _cast(self._time("DATE"), "TIMESTAMP")
+                midnight = cast(self._time("DATE"), "TIMESTAMP")
                 node.set("expressions", [midnight, *node.expressions])
             kind = _asked(node)
             if kind:
@@ -84,10 +84,10 @@ class Clock:
                 return now
             zone = parse_one(_ZONE, dialect="duckdb")
             local = exp.Anonymous(this="timezone", expressions=[zone, now])
-            return local if kind == "TIMESTAMP" else _cast(local, kind)
+            return local if kind == "TIMESTAMP" else cast(local, kind)
         first = self._parameters + 1
         number = self._numbers.setdefault(kind, first + len(self._numbers))
-        return _cast(exp.Parameter(this=exp.Literal.number(number)), kind)
+        return cast(exp.Parameter(this=exp.Literal.number(number)), kind)
 
     def _cut(self, node: exp.Expr, time: exp.Expr) -> exp.Expr:
         digits = node.args.get("this") if type(node) in _CLASSES else None
@@ -115,7 +115,3 @@ def _asked(node: exp.Expr) -> str:
 def _since_today(node: exp.Anonymous) -> bool:
     """Whether it is ``age(x)``, which counts from the midnight before now."""
     return str(node.this).lower() == "age" and len(node.expressions) == 1
-
-
-def _cast(node: exp.Expr, kind: str) -> exp.Expr:
-    return exp.Cast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
+from privsql.sql.nodes import sources_of
 from privsql.sql.postgres.types import is_integer
 
 # Table -> column -> DuckDB's type, all names in lower case.
@@ -23,7 +24,8 @@ Test = Callable[[exp.Expr, Columns], bool]
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"})
 _WHOLE |= frozenset({f"U{name}" for name in _WHOLE})
 _WHOLE_FUNCTIONS = (exp.Length, exp.StrPosition, exp.ArraySize)
-_THROUGH = (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.IntDiv)
+# A quotient of integers may not be rewritten yet.
+_THROUGH = (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.IntDiv, exp.Div)
 
 
 def divide(tree: exp.Expr, columns: Columns) -> None:
@@ -36,7 +38,7 @@ def divide(tree: exp.Expr, columns: Columns) -> None:
 
 
 def _integer(node: exp.Expr, columns: Columns) -> bool:
-    if isinstance(node, exp.Paren | exp.Neg):
+    if isinstance(node, exp.Paren | exp.Neg | exp.Abs):
         return _integer(node.this, columns)
     if isinstance(node, exp.Literal):
         return not node.is_string and node.name.isdigit()
@@ -44,10 +46,6 @@ def _integer(node: exp.Expr, columns: Columns) -> bool:
         return is_integer(node.args["to"])
     if isinstance(node, _THROUGH):
         return _integer(node.this, columns) and _integer(node.expression, columns)
-    if isinstance(node, exp.Div):  # of integers, not rewritten yet
-        return _integer(node.this, columns) and _integer(node.expression, columns)
-    if isinstance(node, exp.Abs):
-        return _integer(node.this, columns)
     if isinstance(node, exp.Coalesce):
         return all(_integer(each, columns) for each in (node.this, *node.expressions))
     if isinstance(node, exp.Column):
@@ -63,7 +61,7 @@ def column_is(node: exp.Column, columns: Columns, kinds: frozenset[str], test: T
     select = node.find_ancestor(exp.Select)
     name, qualifier = node.name.lower(), node.table.lower()
     while select is not None:
-        for source in _sources(select):
+        for source in sources_of(select):
             if qualifier and source.alias_or_name.lower() != qualifier:
                 continue
             found = _type_in(source, name, columns, kinds, test)
@@ -71,12 +69,6 @@ def column_is(node: exp.Column, columns: Columns, kinds: frozenset[str], test: T
                 return found
         select = select.find_ancestor(exp.Select)
     return False
-
-
-def _sources(select: exp.Expr) -> list[exp.Expr]:
-    first = select.args.get("from_")
-    joins = select.args.get("joins") or ()
-    return [each.this for each in (*([first] if first else []), *joins)]
 
 
 def _type_in(
@@ -95,7 +87,7 @@ def _type_in(
         for each in inner.expressions:
             if each.alias_or_name.lower() == name:
                 return test(each.unalias(), columns)
-        if any(isinstance(each, exp.Star) or each.is_star for each in inner.expressions):
-            inside = (_type_in(each, name, columns, kinds, test) for each in _sources(inner))
+        if any(each.is_star for each in inner.expressions):
+            inside = (_type_in(each, name, columns, kinds, test) for each in sources_of(inner))
             return next((found for found in inside if found is not None), None)
     return None

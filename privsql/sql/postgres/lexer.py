@@ -73,17 +73,12 @@ def words(text: str) -> Iterator[Word]:
     for token in _tokens(text):
         word = _word(token, text)
         if before is not None and word.kind == NUMBER and before.stop == word.start:
-            if before.value == "$":
-                word = Word(PARAMETER, word.value, before.start, word.stop)
-            else:
-                word = Word(NUMBER, f".{word.value}", before.start, word.stop)
-            before = None
-        if before is not None:
+            kind, sign = (PARAMETER, "") if before.value == "$" else (NUMBER, ".")
+            word = Word(kind, sign + word.value, before.start, word.stop)
+        elif before is not None:
             yield before
-            before = None
-        if word.kind == SIGN and word.value in "$.":
-            before = word
-        else:
+        before = word if word.kind == SIGN and word.value in "$." else None
+        if before is None:
             yield word
     if before is not None:
         yield before
@@ -176,6 +171,16 @@ class Reading:
     def _name(self, what: str) -> str:
         return self._next(what, NAME, QUOTED).value
 
+    def _must(self, keyword: str) -> None:
+        if not self._says(keyword):
+            raise self._wrong(f"{keyword.upper()} is missing")
+
+    def _last_name(self, what: str) -> str:
+        """The name that the statement ends with."""
+        name = self._name(f"the name of {what}")
+        self._end()
+        return name
+
     def _end(self) -> None:
         if self._peek() is not None:
             raise self._wrong("there is more text after the end of the statement")
@@ -200,8 +205,10 @@ class Reading:
         self._at += 1
         return sign * int(found.value)
 
-    def _listed(self) -> list[str]:
-        """The text of each part of ``a, b)``; the parenthesis before it is passed already."""
+    def _listed(self) -> tuple[str, ...]:
+        """The text of each part of ``(a, b)``; none where no parenthesis follows."""
+        if not self._sign("("):
+            return ()
         depth, parts, start = 1, [], self._next("a value").start
         self._at -= 1
         while True:
@@ -213,4 +220,4 @@ class Reading:
                 parts.append(self._text[start : word.start].strip())
                 start = word.stop
             if depth == 0:
-                return parts
+                return tuple(parts)

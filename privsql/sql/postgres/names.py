@@ -14,33 +14,19 @@ from privsql.sql.postgres.types import type_name
 
 UNKNOWN = "?column?"
 
-# Classes whose name in the text is not where sqlglot says, or which are no calls there.
+# Classes whose name is another one than sqlglot's.
 _CLASSES: dict[type[exp.Expr], str] = {
-    exp.Extract: "extract",
     exp.StrPosition: "position",
-    exp.Substring: "substring",
-    exp.Overlay: "overlay",
     exp.GroupConcat: "string_agg",
-    exp.Coalesce: "coalesce",
-    exp.Nullif: "nullif",
-    exp.Greatest: "greatest",
-    exp.Least: "least",
     exp.AtTimeZone: "timezone",
-    exp.Array: "array",
-    exp.Exists: "exists",
-    exp.Interval: "interval",
-    exp.CurrentDate: "current_date",
-    exp.CurrentTime: "current_time",
-    exp.CurrentTimestamp: "current_timestamp",
-    exp.Localtime: "localtime",
-    exp.Localtimestamp: "localtimestamp",
-    exp.CurrentUser: "current_user",
-    exp.SessionUser: "session_user",
-    exp.CurrentSchema: "current_schema",
-    exp.CurrentCatalog: "current_catalog",
 }
 
 _TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim"}
+
+# What is called as what stands first in it.
+_PLACES = (exp.Paren, exp.Collate, exp.Bracket, exp.Slice)
+_CALLS = (exp.Window, exp.Filter, exp.WithinGroup, exp.IgnoreNulls)
+_THROUGH = (*_PLACES, *_CALLS)
 
 _EXTRACTS = re.compile(r"\b(date_part|extract)\s*\(")
 _WORD = re.compile(r"[^\W\d]\w*$")
@@ -58,27 +44,23 @@ def _figured(node: exp.Expr, text: str) -> tuple[str, int]:
     """The name, and how strong it is: 0 none, 1 a type's or a construct's, 2 a real one."""
     if isinstance(node, exp.Alias):
         return node.alias, 2
-    if isinstance(node, exp.Column):
-        return node.name, 2
-    if isinstance(node, exp.Identifier):
+    if isinstance(node, exp.Column | exp.Identifier):
         return node.name, 2
     if isinstance(node, exp.Dot):
         return _figured(node.expression, text)
-    if isinstance(node, exp.Paren | exp.Collate | exp.Bracket | exp.Slice):
+    if isinstance(node, _THROUGH):
         return _figured(node.this, text)
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.IntDiv):
         return "div", 2  # div(a, b), as sqlglot has it
     if isinstance(node, exp.Cast):
         name, strength = _figured(node.this, text)
         return (name, strength) if strength > 1 else (type_name(node.args["to"]), 1)
-    if isinstance(node, exp.Window | exp.Filter | exp.WithinGroup | exp.IgnoreNulls):
-        return _figured(node.this, text)
     if isinstance(node, exp.Case):
         default = node.args.get("default")
         name, strength = _figured(default, text) if default is not None else ("", 0)
         return (name, strength) if strength > 1 else ("case", 1)
     if isinstance(node, exp.Subquery | exp.Select):
-        inner = node.this if isinstance(node, exp.Subquery) else node
+        inner: exp.Expr = node
         while isinstance(inner, exp.SetOperation | exp.Subquery):
             inner = inner.this
         if isinstance(inner, exp.Select) and inner.expressions:
@@ -91,12 +73,10 @@ def _called(node: exp.Expr, text: str) -> tuple[str, int]:
     written = _written(node, text)
     if isinstance(node, exp.Trim):
         return _TRIMS.get(str(node.args.get("position") or ""), written or "btrim"), 2
-    if isinstance(node, exp.CurrentTimestamp) and written is not None:
-        return written, 2
     if isinstance(node, exp.Extract):
         return _extracting(node, text), 2
     if isinstance(node, exp.Interval):
-        return _CLASSES[type(node)], 1
+        return "interval", 1
     if type(node) in _CLASSES:
         return written or _CLASSES[type(node)], 2
     if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):

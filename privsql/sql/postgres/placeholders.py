@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from sqlglot import exp, parse_one
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
+from privsql.sql.nodes import cast
 from privsql.sql.parse.parameter_types import number_of
+from privsql.sql.printing import text_of
 
 _AS_IT_IS = ("VARCHAR", "DECIMAL", "DECIMAL[]", "VARCHAR[]")
 
@@ -42,7 +43,6 @@ def _typed(text: str, types: tuple[str, ...]) -> str:
         while isinstance(holder, exp.Alias | exp.Paren):
             holder = holder.parent
         if isinstance(holder, exp.Select) and node.find_ancestor(exp.Limit, exp.Offset) is None:
-            kind = exp.DataType.build(types[number - 1], dialect="duckdb")
-            node.replace(exp.Cast(this=node.copy(), to=kind))
+            node.replace(cast(node.copy(), types[number - 1]))
             found = True
-    return str(DuckDB().generator(comments=False).generate(tree)) if found else text
+    return text_of(tree) if found else text

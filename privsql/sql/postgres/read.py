@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.postgres import Postgres
-from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, UnsupportedError
+from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
 
 from privsql.errors import Place, TooLargeError
 from privsql.sql.parse import statement as parse
@@ -28,7 +28,7 @@ from privsql.sql.postgres.commands import Command, NotTranslated
 from privsql.sql.postgres.division import Columns, divide
 from privsql.sql.postgres.lexer import NAME, PARAMETER, SIGN, Word, mistake, split
 from privsql.sql.postgres.names import UNKNOWN, name_of_column
-from privsql.sql.postgres.rewrite import Rewriting
+from privsql.sql.postgres.rewrite import Rewriting, names_of_values
 from privsql.sql.postgres.rounding import round_halves
 from privsql.sql.postgres.statements import Utility
 
@@ -44,6 +44,9 @@ class _Postgres(Postgres):
 
 
 _DIALECT = _Postgres()
+
+# What follows SELECT where options of one query do.
+_OPTIONS = ["with", "reconstruction", "options", "("]
 
 # Words that begin a query.
 _QUERIES = ("select", "with", "values", "table")
@@ -61,27 +64,16 @@ def read(
     >>> made.kind, made.names, made.text
     ('query', ('count', 'region'), 'SELECT COUNT(*) AS count, region FROM sales GROUP BY 2')
     """
-    if characters is not None and len(text) > characters:
-        raise TooLargeError(
-            f"the text is longer than {characters} characters",
-            hint="give long lists of values as a public table, and ask in several statements",
-        )
-    parse._encodable(text)
-    parts = split(text)
-    if not parts:
-        return [Command("empty")]
-    return [_Reader(text, columns or {}).command(part) for part in parts]
+    parse.check_text(text, characters)
+    reader = _Reader(columns or {})
+    return [reader.read(text, part) for part in split(text)] or [Command("empty")]
 
 
 @dataclass(frozen=True)
 class _Reader:
-    text: str
     columns: Columns
 
-    def command(self, words: Sequence[Word]) -> Command:
-        return self._read(self.text, words)
-
-    def _read(self, text: str, words: Sequence[Word]) -> Command:
+    def read(self, text: str, words: Sequence[Word]) -> Command:
         start, stop = words[0].start, words[-1].stop
         made = self._one(text, words)
         return replace(
@@ -98,7 +90,7 @@ class _Reader:
             return self._query(text, words)
         if first.says("explain"):
             return self._explain(text, words)
-        made = Utility(text, words, self._read).read()
+        made = Utility(text, words, self.read).read()
         if made is not None:
             return made
         if first.kind != NAME:
@@ -107,12 +99,11 @@ class _Reader:
         return Command("other", name=word, tag=word)
 
     def _explain(self, text: str, words: Sequence[Word]) -> Command:
-        rest = list(words[1:])
-        if rest and rest[0].says("reconstruction"):
-            rest = rest[1:]
+        ours = len(words) > 1 and words[1].says("reconstruction")
+        rest = words[2:] if ours else words[1:]
         if not rest:
             raise mistake("EXPLAIN needs a query", text, words[0].start, words[0].stop)
-        inner = self._read(text, rest)
+        inner = self.read(text, rest)
         if inner.kind != "query":
             raise NotTranslated(
                 "only queries of published tables are explained",
@@ -139,13 +130,9 @@ class _Reader:
         if options:
             # After the first SELECT, where a session looks for it.
             made = made.replace("SELECT", f"SELECT {options}", 1)
+        clocks = clock.types
         return Command(
-            kind,
-            text=made,
-            names=names,
-            tables=tables,
-            settings=configured,
-            clocks=clock.types,
+            kind, text=made, names=names, tables=tables, settings=configured, clocks=clocks
         )
 
 
@@ -178,12 +165,7 @@ def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:
             blank(word.start, words[at + 2].stop, f"_{word.value}")
         elif word.says("collate") and _signs(following, None, "."):
             blank(word.start, words[at + 3].stop)
-        elif word.says("select") and [w.value for w in following[:4]] == [
-            "with",
-            "reconstruction",
-            "options",
-            "(",
-        ]:
+        elif word.says("select") and [w.value for w in following[:4]] == _OPTIONS:
             last = words[_closing(words, at + 4)]
             options += text[words[at + 1].start : last.stop]
             blank(words[at + 1].start, last.stop)
@@ -215,22 +197,9 @@ def _closing(words: Sequence[Word], at: int) -> int:
 def _parsed(prepared: str, text: str) -> exp.Expr:
     try:
         tokens = list(_DIALECT.tokenize(prepared))
-        parse._check_nesting(tokens, parse.DEEPEST)
-        trees = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, prepared)
-    except ParseError as problem:
-        found = parse._mistake(text, problem)
-        found.hint = _HINT
-        raise found from None
-    except RecursionError:
-        raise TooLargeError(
-            "the query nests too deeply", hint="ask in several statements"
-        ) from None
     except SqlglotError:
         raise parse.SyntaxMistake("the query cannot be read", hint=_HINT) from None
-    if len(trees) != 1 or trees[0] is None:
-        raise parse.SyntaxMistake("the query cannot be read", hint=_HINT)
-    tree = trees[0]
-    parse._check_chains(tree, parse.CHAINED * parse.DEEPEST)
+    tree = parse.tree_of(tokens, text, _DIALECT, prepared, _HINT, parse.DEEPEST)
     if not isinstance(tree, exp.Query | exp.Values):
         raise parse.SyntaxMistake("this is not a query", hint=_HINT)
     return tree
@@ -256,7 +225,11 @@ def _named(tree: exp.Expr, text: str) -> tuple[str, ...] | None:
         if _is_expression(select):
             continue
         for column in list(select.expressions):
-            _alias(column, text)
+            if not column.is_star and not isinstance(column, exp.Alias | exp.Column):
+                name = name_of_column(column, text)
+                quoted = not (name.isidentifier() and name == name.lower())
+                alias = exp.to_identifier(name, quoted=quoted)
+                column.replace(exp.Alias(this=column.copy(), alias=alias))
     return _names(tree)
 
 
@@ -272,29 +245,16 @@ def _is_expression(select: exp.Select) -> bool:
     )
 
 
-def _alias(column: exp.Expr, text: str) -> None:
-    if isinstance(column, exp.Alias | exp.Star) or column.is_star:
-        return
-    name = name_of_column(column, text)
-    if isinstance(column, exp.Column):
-        return
-    quoted = not (name.isidentifier() and name == name.lower())
-    made = exp.Alias(this=column.copy(), alias=exp.to_identifier(name, quoted=quoted))
-    column.replace(made)
-
-
 def _names(tree: exp.Expr) -> tuple[str, ...] | None:
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     if isinstance(tree, exp.Values):
-        rows = tree.expressions
-        width = len(rows[0].expressions) if rows and isinstance(rows[0], exp.Tuple) else 1
-        return tuple(f"column{i + 1}" for i in range(width))
+        return names_of_values(tree)
     if not isinstance(tree, exp.Select):
         return None
     found: list[str] = []
     for column in tree.expressions:
-        if isinstance(column, exp.Star) or column.is_star:
+        if column.is_star:
             inner = _star(tree, column)
             if inner is None:
                 return None
@@ -312,17 +272,15 @@ def _star(select: exp.Select, column: exp.Expr) -> tuple[str, ...] | None:
     if isinstance(column, exp.Star) and (column.args.get("except_") or column.args.get("replace")):
         return None
     source = first.this
-    if isinstance(source, exp.Subquery):
-        alias = source.args.get("alias")
-        listed = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-        return tuple(map(_folded, listed)) if listed else _names(source.this)
-    return None
+    if not isinstance(source, exp.Subquery):
+        return None
+    alias = source.args.get("alias")
+    listed = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+    return tuple(map(_folded, listed)) if listed else _names(source.this)
 
 
 def _folded(column: exp.Expr) -> str:
-    node = column.args.get("alias") if isinstance(column, exp.Alias) else column.this
-    if isinstance(column, exp.Identifier):
-        node = column
+    node = column if isinstance(column, exp.Identifier) else column.args.get("alias") or column.this
     if isinstance(node, exp.Identifier):
         return str(node.name) if node.args.get("quoted") else node.name.lower()
     return column.alias_or_name or UNKNOWN

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from privsql.sql.nodes import place_of, rewritten
+from privsql.sql.expressions import call
+from privsql.sql.nodes import bare, cast, chained, place_of, rewritten
 from privsql.sql.postgres import types as postgres_types
 from privsql.sql.postgres.catalog import schema_call
 from privsql.sql.postgres.commands import NotTranslated
@@ -70,13 +71,10 @@ def strftime(pattern: str, *, reading: bool = False) -> str | None:
             match = _PIECE.match(pattern.upper(), at)
             if match is None or match[2] not in _FOLDED:
                 return None
-        if match[2]:
-            if reading and match[2] in _WRITTEN_ONLY:
-                return None
-            found.append(_PATTERNS[match[2]])
-        else:
-            literal = match[1] if match[1] is not None else match[3]
-            found.append(literal.replace("%", "%%"))
+        if reading and match[2] in _WRITTEN_ONLY:
+            return None
+        literal = match[1] or match[3] or ""
+        found.append(_PATTERNS.get(match[2]) or literal.replace("%", "%%"))
         at = match.end()
     return "".join(found)
 
@@ -97,27 +95,18 @@ _REFUSED = """
 """
 REFUSED = frozenset(_REFUSED.split())
 
+_KNOWN = exp.FUNCTION_BY_NAME  # functions that sqlglot has a class for
 REFUSED_CLASSES: dict[type[exp.Expr], str] = {
+    **{_KNOWN[name.upper()]: f"{name}()" for name in REFUSED if name.upper() in _KNOWN},
     exp.BitString: "bit strings",
     exp.HexString: "bit strings",
-    exp.Format: "format()",
-    exp.Encode: "encode()",
-    exp.Decode: "decode()",
     exp.SHA2: "sha256()",
-    exp.ToNumber: "to_number()",
-    exp.Initcap: "initcap()",
-    exp.DateBin: "date_bin()",
-    exp.WidthBucket: "width_bucket()",
-    exp.Overlay: "overlay()",
     exp.Lock: "FOR UPDATE and FOR SHARE",
     exp.Into: "SELECT INTO",
     exp.Operator: "OPERATOR()",
 }
 
-RENAMED = {
-    "every": "bool_and",
-    "octet_length": "strlen",
-}
+RENAMED = {"every": "bool_and", "octet_length": "strlen"}
 
 COLLATIONS = ("c", "posix", "default", "ucs_basic", "c.utf8", "c.utf-8")
 
@@ -180,18 +169,12 @@ class Rewriting:
             alias.set("columns", [alias.this.copy()])
         return node
 
-    def _unnest(self, node: exp.Expr) -> exp.Expr:
-        return self._name_column(node)
-
     def _values(self, node: exp.Expr) -> exp.Expr:
-        rows = node.expressions
-        width = len(rows[0].expressions) if rows and isinstance(rows[0], exp.Tuple) else 1
         alias = node.args.get("alias")
         if not isinstance(alias, exp.TableAlias):
             alias = exp.TableAlias(this=exp.to_identifier("values", quoted=True))
         if not alias.args.get("columns"):
-            names = [exp.to_identifier(f"column{i + 1}") for i in range(width)]
-            alias.set("columns", names)
+            alias.set("columns", [exp.to_identifier(name) for name in names_of_values(node)])
         node.set("alias", alias)
         if isinstance(node.parent, exp.From | exp.Join | exp.Lateral):
             return node
@@ -209,9 +192,7 @@ class Rewriting:
     def _limit(self, node: exp.Expr) -> exp.Expr:
         count = node.args.get("expression")
         if isinstance(count, exp.Var | exp.Column | exp.Null) and count.name.upper() in ("ALL", ""):
-            holder = node.parent
-            if holder is not None:
-                holder.set("limit", None)
+            node.pop()
         return node
 
     def _fetch(self, node: exp.Expr) -> exp.Expr:
@@ -226,15 +207,10 @@ class Rewriting:
         return exp.Literal.string(node.name)
 
     def _cast(self, node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Cast):
-            return node
-        inner = node.this
-        name = postgres_types.type_name(node.args["to"])
-        if isinstance(inner, exp.Literal) and inner.is_string and inner.name.startswith("{"):
-            made = list_of(inner.name)
-            if made is not None and isinstance(node.args["to"], exp.DataType):
-                node.set("this", made)
-        if name in postgres_types.OBJECTS:
+        kind = node.args["to"]
+        if isinstance(kind, exp.DataType):
+            node.set("this", _array(node.this) or node.this)
+        if postgres_types.type_name(kind) in postgres_types.OBJECTS:
             return node  # of the catalog, or refused there
         return postgres_types.cast(node, self._text)
 
@@ -247,56 +223,33 @@ class Rewriting:
     def _any(self, node: exp.Expr) -> exp.Expr:
         """``x = ANY (ARRAY[..])`` is a list of values, whatever the database."""
         right = node.expression
+        like = isinstance(node, exp.Like | exp.ILike)
         if not isinstance(right, exp.Any | exp.All):
-            return self._literal_list(node)
-        of = right.this
-        while isinstance(of, exp.Paren):
-            of = of.this
-        if isinstance(of, exp.Literal) and of.is_string:
+            if not like and isinstance(node.this, exp.Column):
+                # column = '{0}': an array as text, which is cast to its own type.
+                node.set("expression", _array(right) or right)
+            return _like(node) if like else node
+        of = bare(right.this)
+        if of.is_string:
             of = list_of(of.name) or of
             right.set("this", of)
         if not isinstance(of, exp.Array) or any(
             isinstance(each, exp.Query) for each in of.expressions
         ):
-            if isinstance(node, exp.Like | exp.ILike):
+            if like:
                 raise self._refused("LIKE ANY of something other than a list of patterns", node)
             return node
         if isinstance(right, exp.Any) and isinstance(node, exp.EQ):
-            return self._in(node.this, of) if of.expressions else exp.false()
+            return _in(node.this, of) if of.expressions else exp.false()
         if isinstance(right, exp.All) and isinstance(node, exp.NEQ):
-            return exp.Not(this=self._in(node.this, of)) if of.expressions else exp.true()
-        if isinstance(node, exp.Like | exp.ILike):
-            each: list[exp.Expr] = [
-                exp.Paren(this=self._like(type(node)(this=node.this.copy(), expression=pattern)))
+            return exp.Not(this=_in(node.this, of)) if of.expressions else exp.true()
+        if like:
+            each = [
+                exp.Paren(this=_like(type(node)(this=node.this.copy(), expression=pattern)))
                 for pattern in of.expressions
             ]
-            join: type[exp.Connector] = exp.Or if isinstance(right, exp.Any) else exp.And
-            return exp.Paren(this=_joined(join, each))
+            return exp.Paren(this=chained(exp.Or if isinstance(right, exp.Any) else exp.And, each))
         return node
-
-    def _in(self, left: exp.Expr, of: exp.Expr) -> exp.Expr:
-        return exp.Paren(this=exp.In(this=left, expressions=list(of.expressions)))
-
-    def _literal_list(self, node: exp.Expr) -> exp.Expr:
-        """``column = '{0}'``: an array as text, which is cast to its own type."""
-        if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.this, exp.Column):
-            right = node.expression
-            if isinstance(right, exp.Literal) and right.is_string and right.name.startswith("{"):
-                made = list_of(right.name)
-                if made is not None:
-                    node.set("expression", made)
-        if isinstance(node, exp.Like | exp.ILike):
-            return self._like(node)
-        return node
-
-    def _like(self, node: exp.Expr) -> exp.Expr:
-        """PostgreSQL's LIKE knows a backslash before ``%`` and ``_``; DuckDB's must be told."""
-        pattern = node.expression
-        told = isinstance(node.parent, exp.Escape)
-        plain = isinstance(pattern, exp.Literal) and "\\" not in pattern.name
-        if told or plain:
-            return node
-        return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
 
     def _regexp(self, node: exp.Expr) -> exp.Expr:
         """Finds a part that matches; ``.`` is any character, a new line too."""
@@ -306,10 +259,7 @@ class Rewriting:
             if not isinstance(flag, exp.Literal) or set(flag.name) - set("icsn"):
                 raise self._refused("these flags of a regular expression", node)
             options = "".join(sorted(set(flag.name) & {"i"} | {"s"}))
-        return exp.Anonymous(
-            this="regexp_matches",
-            expressions=[node.this, node.expression, exp.Literal.string(options)],
-        )
+        return call("regexp_matches", node.this, node.expression, exp.Literal.string(options))
 
     def _similar(self, node: exp.Expr) -> exp.Expr:
         pattern = node.expression
@@ -318,21 +268,19 @@ class Rewriting:
         made = re.sub(
             r"[%_.^$]", lambda m: {"%": ".*", "_": "."}.get(m[0], "\\" + m[0]), pattern.name
         )
-        return exp.Anonymous(
-            this="regexp_full_match",
-            expressions=[node.this, exp.Literal.string(made), exp.Literal.string("s")],
-        )
+        matched = exp.Literal.string(made)
+        return call("regexp_full_match", node.this, matched, exp.Literal.string("s"))
 
     def _substring(self, node: exp.Expr) -> exp.Expr:
         start = node.args.get("start")
-        if isinstance(start, exp.Literal) and start.is_string:
+        if start is not None and start.is_string:
             raise self._refused("substring() by a regular expression", node, "regexp_replace()")
         return node
 
     # -- times ------------------------------------------------------------------------
 
     def _extract(self, node: exp.Expr) -> exp.Expr:
-        field = node.name.upper() if isinstance(node.this, exp.Expr) else str(node.this).upper()
+        field = node.name.upper()
         if field in ("SECOND", "SECONDS"):
             # With their fraction: DuckDB's are whole.
             micros = exp.Extract(this=exp.Var(this="MICROSECONDS"), expression=node.expression)
@@ -351,13 +299,8 @@ class Rewriting:
                 node,
                 "patterns of YYYY, MM, DD, HH24, MI, SS, US, Mon, IYYY, IW, DDD, AM",
             )
-        parts = [node.this, exp.Literal.string(made)]
-        if not reading:
-            return exp.Anonymous(this="strftime", expressions=parts)
-        read = exp.Anonymous(this="strptime", expressions=parts)
-        if isinstance(node, exp.StrToDate):
-            return exp.Cast(this=read, to=exp.DataType.build("DATE", dialect="duckdb"))
-        return read
+        told = call("strptime" if reading else "strftime", node.this, exp.Literal.string(made))
+        return cast(told, "DATE") if isinstance(node, exp.StrToDate) else told
 
     # -- functions --------------------------------------------------------------------
 
@@ -370,28 +313,27 @@ class Rewriting:
         return node
 
     def _hex(self, node: exp.Expr) -> exp.Expr:
-        if isinstance(node.parent, exp.Lower):
-            return node
-        return exp.Lower(this=node.copy())
+        return node if isinstance(node.parent, exp.Lower) else exp.Lower(this=node.copy())
 
     def _ordered_set(self, node: exp.Expr) -> exp.Expr:
         """``percentile_cont(p) WITHIN GROUP (ORDER BY x)`` and its kin, as DuckDB's own."""
-        call, order = node.this, node.expression
+        function, order = node.this, node.expression
         keys = order.expressions if isinstance(order, exp.Order) else []
         if len(keys) != 1:
             raise self._refused("WITHIN GROUP by several values", node)
         value, descending = keys[0].this, bool(keys[0].args.get("desc"))
-        if isinstance(call, exp.Mode) or str(call.this).lower() == "mode":
-            return exp.Anonymous(this="mode", expressions=[value])
-        if isinstance(call, exp.PercentileCont | exp.PercentileDisc):
-            share = call.this
+        if isinstance(function, exp.Mode) or str(function.this).lower() == "mode":
+            return call("mode", value)
+        share = function.this
+        if isinstance(function, exp.PercentileDisc):
             if descending:
-                if isinstance(call, exp.PercentileDisc):
-                    raise self._refused("percentile_disc() in descending order", node)
-                one = exp.Literal.number(1)
-                share = exp.Paren(this=exp.Sub(this=one, expression=exp.Paren(this=share)))
-            short = "quantile_cont" if isinstance(call, exp.PercentileCont) else "quantile_disc"
-            return exp.Anonymous(this=short, expressions=[value, share])
+                raise self._refused("percentile_disc() in descending order", node)
+            return call("quantile_disc", value, share)
+        if isinstance(function, exp.PercentileCont):
+            if descending:
+                rest = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
+                share = exp.Paren(this=rest)
+            return call("quantile_cont", value, share)
         raise self._refused("this function WITHIN GROUP", node)
 
     _REWRITES: tuple[
@@ -402,7 +344,7 @@ class Rewriting:
     ] = (
         (exp.Identifier, _identifier),
         (exp.Table, _table),
-        (exp.Unnest, _unnest),
+        (exp.Unnest, _name_column),
         (exp.Values, _values),
         (exp.Column, _column),
         (exp.Dot, _dot),
@@ -423,11 +365,29 @@ class Rewriting:
     )
 
 
-def _joined(join: type[exp.Connector], parts: list[exp.Expr]) -> exp.Expr:
-    found = parts[0]
-    for part in parts[1:]:
-        found = join(this=found, expression=part)
-    return found
+def _in(left: exp.Expr, of: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.In(this=left, expressions=list(of.expressions)))
+
+
+def _like(node: exp.Expr) -> exp.Expr:
+    """PostgreSQL's LIKE knows a backslash before ``%`` and ``_``; DuckDB's must be told."""
+    pattern = node.expression
+    told = isinstance(node.parent, exp.Escape)
+    if told or (isinstance(pattern, exp.Literal) and "\\" not in pattern.name):
+        return node
+    return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
+
+
+def names_of_values(node: exp.Expr) -> tuple[str, ...]:
+    """The names that PostgreSQL gives to the columns of VALUES."""
+    rows = node.expressions
+    width = len(rows[0].expressions) if rows and isinstance(rows[0], exp.Tuple) else 1
+    return tuple(f"column{i + 1}" for i in range(width))
+
+
+def _array(node: exp.Expr) -> exp.Array | None:
+    """An array that is written as text."""
+    return list_of(node.name) if node.is_string and node.name.startswith("{") else None
 
 
 _ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]*?))\s*(,|$)')
@@ -448,10 +408,9 @@ def list_of(text: str) -> exp.Array | None:
         match = _ELEMENT.match(body, at)
         if match is None or (match[1] is None and not match[2]):
             return None
-        if match[1] is not None:
-            found.append(exp.Literal.string(re.sub(r"\\(.)", r"\1", match[1])))
-        else:
-            found.append(exp.null() if match[2].upper() == "NULL" else exp.Literal.string(match[2]))
+        element = match[2] if match[1] is None else re.sub(r"\\(.)", r"\1", match[1])
+        null = match[1] is None and element.upper() == "NULL"
+        found.append(exp.null() if null else exp.Literal.string(element))
         at = match.end()
         if not match[3]:
             break

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from privsql.sql.nodes import cast
 from privsql.sql.postgres.division import Columns, column_is
 from privsql.sql.postgres.types import type_name
 
 _FLOATS = frozenset({"DOUBLE", "FLOAT", "REAL"})
 _NAMES = ("float4", "float8")
 _THROUGH = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
-_SAME = (exp.Paren, exp.Neg, exp.Abs)
 _LISTS = (exp.Coalesce, exp.Greatest, exp.Least)
 # Of a float these give a float; of a numeric, a numeric.
-_AS_GIVEN = (exp.Sqrt, exp.Exp, exp.Ln, exp.Pow, exp.Ceil, exp.Floor, exp.Trunc, exp.Round)
+_ROOTS = (exp.Sqrt, exp.Exp, exp.Ln, exp.Pow, exp.Ceil, exp.Floor, exp.Trunc, exp.Round)
+_AS_GIVEN = (exp.Paren, exp.Neg, exp.Abs, *_ROOTS)
 _ALWAYS = (exp.Cbrt, exp.Degrees, exp.Radians, exp.Sin, exp.Cos, exp.Tan, exp.Atan, exp.Pi)
 
 
@@ -33,21 +34,17 @@ def round_halves(tree: exp.Expr, columns: Columns) -> None:
             continue
         of = node.this
         if _untyped(of) or _float(of, columns):
-            value = _cast(of) if _untyped(of) else of
+            value = cast(of, "DOUBLE") if _untyped(of) else of
             made = exp.Anonymous(this="round_even", expressions=[value, exp.Literal.number(0)])
             node.replace(made)
 
 
-def _cast(node: exp.Expr) -> exp.Expr:
-    return exp.Cast(this=node, to=exp.DataType.build("DOUBLE PRECISION", dialect="postgres"))
-
-
 def _untyped(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Parameter) or (isinstance(node, exp.Literal) and node.is_string)
+    return isinstance(node, exp.Parameter) or node.is_string
 
 
 def _float(node: exp.Expr, columns: Columns) -> bool:
-    if isinstance(node, _SAME):
+    if isinstance(node, _AS_GIVEN):
         return _float(node.this, columns)
     if isinstance(node, exp.Cast):
         return type_name(node.args["to"]) in _NAMES
@@ -57,8 +54,6 @@ def _float(node: exp.Expr, columns: Columns) -> bool:
         return any(_float(each, columns) for each in (node.this, *node.expressions))
     if isinstance(node, exp.Column):
         return column_is(node, columns, _FLOATS, _float)
-    if isinstance(node, _AS_GIVEN):
-        return _float(node.this, columns)
     if isinstance(node, exp.Anonymous):  # made here from a round() inside
         return str(node.this) == "round_even"
     return isinstance(node, _ALWAYS)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from privsql.sql.postgres.commands import Command
 from privsql.sql.postgres.lexer import NAME, NUMBER, QUOTED, SIGN, STRING, Reading, mistake, words
 
 # Names that PostgreSQL shows in its own spelling; all others are lower case.
 _SPELLED = {"timezone": "TimeZone", "datestyle": "DateStyle", "intervalstyle": "IntervalStyle"}
+
+_DIRECTIONS = {
+    "next": ("forward", 1),
+    "prior": ("backward", 1),
+    "first": ("absolute", 1),
+    "last": ("absolute", -1),
+}
 
 
 class Utility(Reading):
@@ -96,26 +105,22 @@ class Utility(Reading):
     def _reset(self) -> Command:
         name = "all" if self._says("all") else self._setting_name()
         self._end()
-        return Command("reset", name=name, tag="RESET")
+        return Command(self._words[0].value, name=name, tag=self._words[0].value.upper())
 
     def _show(self) -> Command:
-        if self._says("all"):
-            self._end()
-            names = ("name", "setting", "description")
-            return Command("show", name="all", names=names, tag="SHOW")
-        name = self._setting_name()
-        self._end()
-        return Command("show", name=name, names=(name,), tag="SHOW")
+        made = self._reset()
+        names = ("name", "setting", "description") if made.name == "all" else (made.name,)
+        return replace(made, names=names)
 
     # -- transactions -----------------------------------------------------------------
 
     def _begin(self) -> Command:
-        started = self._words[0].says("start")
-        if started and not self._says("transaction"):
-            raise self._wrong("TRANSACTION is missing")
-        if not started and not self._says("transaction"):
+        tag = "BEGIN"
+        if self._words[0].says("start"):
+            tag = "START TRANSACTION"
+            self._must("transaction")
+        elif not self._says("transaction"):
             self._says("work")
-        tag = "START TRANSACTION" if started else "BEGIN"
         return Command("begin", options=self._modes(), tag=tag)
 
     def _chain(self) -> None:
@@ -133,23 +138,15 @@ class Utility(Reading):
     def _rollback(self) -> Command:
         self._chain()
         if self._says("to"):
-            self._says("savepoint")
-            name = self._name("the name of a savepoint")
-            self._end()
-            return Command("rollback", name=name, tag="ROLLBACK")
+            return replace(self._savepoint(), kind="rollback", tag="ROLLBACK")
         self._end()
         return Command("rollback", tag="ROLLBACK")
 
     def _savepoint(self) -> Command:
-        name = self._name("the name of a savepoint")
-        self._end()
-        return Command("savepoint", name=name, tag="SAVEPOINT")
-
-    def _release(self) -> Command:
-        self._says("savepoint")
-        name = self._name("the name of a savepoint")
-        self._end()
-        return Command("release", name=name, tag="RELEASE")
+        kind = self._words[0].value
+        if kind != "savepoint":
+            self._says("savepoint")
+        return Command(kind, name=self._last_name("a savepoint"), tag=kind.upper())
 
     # -- cursors ----------------------------------------------------------------------
 
@@ -161,25 +158,20 @@ class Utility(Reading):
                 scroll = False
             elif self._says("scroll"):
                 scroll = True
-            elif not (
-                self._says("insensitive") or self._says("asensitive") or self._says("binary")
-            ):
+            elif not any(map(self._says, ("insensitive", "asensitive", "binary"))):
                 raise self._wrong("CURSOR is missing")
         binary = any(word.says("binary") for word in self._words[: self._at])
         hold = self._says("with", "hold")
         if not hold:
             self._says("without", "hold")
-        if not self._says("for"):
-            raise self._wrong("FOR is missing")
-        inner = self._inner(self._text, self._rest())
-        options = {"binary": "on"} if binary else {}
+        self._must("for")
         return Command(
             "declare",
             name=name,
-            inner=inner,
+            inner=self._inner(self._text, self._rest()),
             scroll=scroll,
             hold=hold,
-            options=options,
+            options={"binary": "on"} if binary else {},
             tag="DECLARE CURSOR",
         )
 
@@ -188,67 +180,54 @@ class Utility(Reading):
         direction, count = self._direction()
         if not self._says("from"):
             self._says("in")
-        name = self._name("the name of a cursor")
-        self._end()
+        name = self._last_name("a cursor")
         return Command(kind, name=name, direction=direction, count=count, tag=kind.upper())
 
     def _direction(self) -> tuple[str, int | None]:
-        for word, meant in (
-            ("next", ("forward", 1)),
-            ("prior", ("backward", 1)),
-            ("first", ("absolute", 1)),
-            ("last", ("absolute", -1)),
-        ):
-            # A cursor may be called like that: then nothing follows.
-            if self._peek(1) is not None and self._says(word):
-                return meant
-        if self._says("all"):
-            return "forward", None
-        for word in ("forward", "backward", "absolute", "relative"):
-            if self._peek(1) is not None and self._says(word):
-                if word in ("forward", "backward") and self._says("all"):
-                    return word, None
-                number = self._number()
-                if number is None and word in ("absolute", "relative"):
-                    raise self._wrong("a number is missing")
-                return word, 1 if number is None else number
+        following = self._peek()
+        word = "forward"
+        # A cursor may be called like that: then nothing follows.
+        if following is not None and self._peek(1) is not None:
+            if following.says(*_DIRECTIONS):
+                self._at += 1
+                return _DIRECTIONS[following.value]
+            if following.says("forward", "backward", "absolute", "relative"):
+                self._at += 1
+                word = following.value
+        if word in ("forward", "backward") and self._says("all"):
+            return word, None
         number = self._number()
-        return "forward", 1 if number is None else number
+        if number is None and word in ("absolute", "relative"):
+            raise self._wrong("a number is missing")
+        return word, 1 if number is None else number
 
     def _close(self) -> Command:
+        return self._one_or_all("close", "a cursor", "CLOSE CURSOR")
+
+    def _one_or_all(self, kind: str, what: str, tag: str) -> Command:
         if self._says("all"):
             self._end()
-            return Command("close", name="", tag="CLOSE CURSOR ALL")
-        name = self._name("the name of a cursor")
-        self._end()
-        return Command("close", name=name, tag="CLOSE CURSOR")
+            return Command(kind, tag=f"{tag} ALL")
+        return Command(kind, name=self._last_name(what), tag=tag)
 
     # -- prepared statements ----------------------------------------------------------
 
     def _prepare(self) -> Command:
         name = self._name("the name of a statement")
-        types: list[str] = []
-        if self._sign("("):
-            types = self._listed()
-        if not self._says("as"):
-            raise self._wrong("AS is missing")
+        types = self._listed()
+        self._must("as")
         inner = self._inner(self._text, self._rest())
-        return Command("prepare", name=name, inner=inner, arguments=tuple(types), tag="PREPARE")
+        return Command("prepare", name=name, inner=inner, arguments=types, tag="PREPARE")
 
     def _execute(self) -> Command:
         name = self._name("the name of a statement")
-        given = self._listed() if self._sign("(") else []
+        given = self._listed()
         self._end()
-        return Command("execute", name=name, arguments=tuple(given), tag="EXECUTE")
+        return Command("execute", name=name, arguments=given, tag="EXECUTE")
 
     def _deallocate(self) -> Command:
         self._says("prepare")
-        if self._says("all"):
-            self._end()
-            return Command("deallocate", name="", tag="DEALLOCATE ALL")
-        name = self._name("the name of a statement")
-        self._end()
-        return Command("deallocate", name=name, tag="DEALLOCATE")
+        return self._one_or_all("deallocate", "a statement", "DEALLOCATE")
 
     # -- others -----------------------------------------------------------------------
 
@@ -259,8 +238,7 @@ class Utility(Reading):
         while depth:
             word = self._next("a closing parenthesis")
             depth += (word.value == "(") - (word.value == ")") if word.kind == SIGN else 0
-        inner = self._inner(self._text, self._words[start : self._at - 1])
-        return self._copied(inner)
+        return self._copied(self._inner(self._text, self._words[start : self._at - 1]))
 
     def _copy_table(self) -> Command:
         start = self._at
@@ -302,11 +280,12 @@ class Utility(Reading):
                 options[word.value] = "on"
                 continue
             following = self._peek()
+            valued = listed or (word.kind == NAME and not word.says("header"))
             if not listed and word.says("csv", "binary", "text"):
                 options["format"] = word.value
             elif following is None or (word.says("header") and following.kind == SIGN):
                 options[word.value] = "on"
-            elif (word.kind == NAME and word.value not in ("header",)) or listed:
+            elif valued:
                 if not listed:
                     self._says("as")
                 options[word.value] = self._next("a value").value
@@ -335,7 +314,7 @@ class Utility(Reading):
         "rollback": _rollback,
         "abort": _rollback,
         "savepoint": _savepoint,
-        "release": _release,
+        "release": _savepoint,
         "declare": _declare,
         "fetch": _fetch,
         "move": _fetch,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from privsql.sql import nodes
 from privsql.sql.nodes import place_of
 from privsql.sql.postgres.commands import NotTranslated
 
@@ -120,13 +121,14 @@ def object_type(kind: exp.Expr) -> tuple[str, bool] | None:
     return (name, depth > 0) if name in OBJECTS else None
 
 
-def cast(node: exp.Cast, text: str) -> exp.Expr:
+def cast(node: exp.Expr, text: str) -> exp.Expr:
     """The cast as DuckDB has it, or a refusal."""
     name, depth, numbers = _taken_apart(node.args["to"])
     if name not in DUCKDB:
+        known = sorted(set(DUCKDB) - {"unknown", "xid", "char"})
         raise NotTranslated(
             f"the type {name} is not known here",
-            hint=f"there are {', '.join(sorted(set(DUCKDB) - {'unknown', 'xid', 'char'}))}",
+            hint=f"there are {', '.join(known)}",
             place=place_of(node, text),
         )
     if name == "bpchar" and numbers and numbers != [1] and not depth:
@@ -140,14 +142,14 @@ def cast(node: exp.Cast, text: str) -> exp.Expr:
         target = f"DECIMAL({', '.join(map(str, numbers))})"
         if numbers[0] > 38:
             raise NotTranslated("numeric has at most 38 digits here", place=place_of(node, text))
-    made = exp.Cast(this=node.this, to=exp.DataType.build(target + "[]" * depth, dialect="duckdb"))
+    made = nodes.cast(node.this, target + "[]" * depth)
     cut = numbers[0] if numbers else 1 if _single(node, name) else None
     if name in ("varchar", "bpchar", "char") and cut is not None and not depth:
         return exp.Left(this=made, expression=exp.Literal.number(cut))
     return made
 
 
-def _single(node: exp.Cast, name: str) -> bool:
+def _single(node: exp.Expr, name: str) -> bool:
     """``char`` alone is one character; ``bpchar`` and ``varchar`` alone are of any length."""
     kind = node.args["to"]
     return name == "char" or (isinstance(kind, exp.DataType) and kind.this == exp.DType.CHAR)

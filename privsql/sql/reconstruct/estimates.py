@@ -22,10 +22,8 @@ from privsql.sql.catalog import PUBLISHED
 from privsql.sql.expressions import (
     KNOWN_ROWS,
     call,
-    case,
     deviation,
     field,
-    given,
     least,
     nonzero,
     null,
@@ -41,12 +39,14 @@ from privsql.sql.nodes import (
     define,
     derived,
     every,
+    given,
     joined,
     named,
     number,
     select,
     sql,
     table,
+    when,
     wrapped,
 )
 from privsql.sql.outer.calculus import Slope, added, derivative, is_zero, moves, multiply
@@ -266,11 +266,11 @@ class Estimates:
             square = exp.Mul(this=w, expression=w.copy())
             ratio = exp.Div(this=square, expression=u, typed=False, safe=False)
             known = number(0.0 if self._bases.scan.weighted else KNOWN_ROWS)
-            made = case(positive(u.copy()), ratio, known)
+            made = when(positive(u.copy()), ratio, known)
             if t in self._bases.settled:
                 everyone = number(self._bases.states.rows or 0)
                 whole = exp.EQ(this=column(columns.ROWS), expression=everyone)
-                made = case(whole, known.copy(), made)
+                made = when(whole, known.copy(), made)
             found[t] = made
         return found
 
@@ -321,7 +321,7 @@ class Estimates:
         if not sures:
             return found
         known = reduce(lambda a, b: exp.Or(this=a, expression=b), sures)
-        return tuple(case(known, plain, node) for plain, node in zip(exact, found, strict=True))
+        return tuple(when(known, plain, node) for plain, node in zip(exact, found, strict=True))
 
     def _uncertain(self, i: int, aggregate: Aggregate, struct: bool) -> tuple[exp.Expr, ...]:
         value, name = column(AGGREGATE(i)), aggregate.call.name
@@ -329,7 +329,7 @@ class Estimates:
         there = given(value)
         if name in SPREADS:
             # What came out below zero has no value, so it has no error either.
-            spread = case(there, spread)
+            spread = when(there, spread)
         if not struct:
             # The likelihood's interval is the inversion's, cut to what is possible.
             simple = name in SIMPLE and self._bases.iterative

@@ -8,7 +8,7 @@ from functools import reduce
 from sqlglot import exp
 
 from privsql.sql.bind.block import Quantile
-from privsql.sql.expressions import call, case, dot, products, same
+from privsql.sql.expressions import call, dot, products, same
 from privsql.sql.nodes import (
     cast,
     choose,
@@ -22,6 +22,7 @@ from privsql.sql.nodes import (
     select,
     sql,
     table,
+    when,
     wrapped,
 )
 from privsql.sql.outer.calculus import added
@@ -37,7 +38,7 @@ def _function(sums: Sums, t: int) -> exp.Expr:
     if piece.factor is not None:
         value = cast(wrapped(sums.states.written[sql(piece.factor)]), "DOUBLE")
     truth = every(sums.states.written[sql(node)] for node in piece.truths)
-    return value if truth is None else case(truth, value, number(0.0))
+    return value if truth is None else when(truth, value, number(0.0))
 
 
 def states(sums: Sums) -> Step:
@@ -119,7 +120,7 @@ def functions(sums: Sums, n: int, chosen: Sequence[int]) -> Step:
     for t in range(len(sums.pieces)):
         value: exp.Expr = column(FUNCTION(t), "states")
         if within is not None:
-            value = case(within.copy(), value, number(0.0))
+            value = when(within.copy(), value, number(0.0))
         define(query, FUNCTION(t), listed(value))
     for u in sums.crossed:
         define(query, FUNCTION_ALL(u), listed(column(FUNCTION(u), "states")))
@@ -129,7 +130,7 @@ def functions(sums: Sums, n: int, chosen: Sequence[int]) -> Step:
             if within is not None:
                 counted = exp.And(this=counted, expression=wrapped(within))
             rank = exp.Sub(this=column(columns.RANK(i), "states"), expression=number(1))
-            define(query, columns.PLACE(i, t), listed(case(counted, rank, number(-1))))
+            define(query, columns.PLACE(i, t), listed(when(counted, rank, number(-1))))
     every_state = table(sums.table_of("states"), "states")
     if classes:
         # Classes exist per hidden row: a mixed key has other values for each.

@@ -22,16 +22,7 @@ from functools import reduce
 from sqlglot import exp
 
 from privsql.sql.bind.block import Mode, Quantile
-from privsql.sql.expressions import (
-    call,
-    case,
-    dot,
-    field,
-    is_null,
-    or_zero,
-    positive,
-    same,
-)
+from privsql.sql.expressions import call, dot, field, is_null, or_zero, positive, same
 from privsql.sql.nodes import (
     cast,
     column,
@@ -42,6 +33,7 @@ from privsql.sql.nodes import (
     number,
     select,
     table,
+    when,
     wrapped,
 )
 from privsql.sql.outer.calculus import added
@@ -150,7 +142,7 @@ class Writer:
             if least_of(half) in sums.lowest:
                 least = exp.Min(this=column(least_of(half)))
                 lowest = exp.Subquery(this=select(table(sums.table_of("coded")), least))
-                y = case(exp.GTE(this=lowest, expression=number(0)), y)
+                y = when(exp.GTE(this=lowest, expression=number(0)), y)
             solved = call("privsql_likelihood", y, column("factors", "constants"))
             define(query, solved_of(half), solved)
         return query
@@ -253,7 +245,7 @@ class Writer:
         for node, name, power in zip(found, columns.sampled_of(half), (2, 4), strict=True):
             scale = exp.Pow(this=level.copy(), expression=number(power))
             sampled = exp.Mul(this=call("list_sum", column(name, "dense")), expression=scale)
-            made.append(case(varies.copy(), node, sampled))
+            made.append(when(varies.copy(), node, sampled))
         return made
 
     def _estimate(self, t: int) -> exp.Expr:
@@ -264,7 +256,7 @@ class Writer:
         solved = column(solved_of(self._sums.halves[t]), "dense")
         likely = dot(field(solved, "estimate"), column(FUNCTION(t), "kernels"))
         # What did not converge is no answer: NULL.
-        return case(is_null(solved), inverted, case(field(solved, "converged"), likely))
+        return when(is_null(solved), inverted, when(field(solved, "converged"), likely))
 
     def _end(self, k: int, function: str, far: str) -> exp.Expr:
         """The least or most that a base's sum can be; infinite for what is inverted."""
@@ -275,7 +267,7 @@ class Writer:
             part: exp.Expr = exp.Mul(this=self._counted(t), expression=here)
             if least_of(half) in self._sums.lowest:
                 open_ = cast(exp.Literal.string(far), "DOUBLE")
-                part = case(is_null(column(solved_of(half), "dense")), open_, part)
+                part = when(is_null(column(solved_of(half), "dense")), open_, part)
             parts.append(part)
         return added(parts)
 

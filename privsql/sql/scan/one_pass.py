@@ -23,18 +23,20 @@ from privsql.sql.bind.aggregates import Call
 from privsql.sql.bind.block import Block
 from privsql.sql.bind.pieces import Piece
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.expressions import call, case, given, product_of
+from privsql.sql.expressions import call, product_of
 from privsql.sql.nodes import (
     cast,
     choose,
     column,
     define,
     every,
+    given,
     named,
     number,
     select,
     sql,
     table,
+    when,
     wrapped,
 )
 from privsql.sql.plan.states import joined_to
@@ -65,7 +67,7 @@ def half_of(piece: Piece) -> Half:
     value = number(1) if piece.value is None else cast(wrapped(piece.value), "DOUBLE")
     if guard is None:
         return Half(value, False)
-    return Half(cast(case(guard, value, number(0)), "DOUBLE"), piece.value is None)
+    return Half(cast(when(guard, value, number(0)), "DOUBLE"), piece.value is None)
 
 
 def source(catalog: Catalog, block: Block, inner: exp.Select) -> exp.Select:

@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.sql.expressions import call, case, nonzero, null, or_zero, positive, quotient
-from privsql.sql.nodes import column, named, number, wrapped
+from privsql.sql.expressions import call, nonzero, null, or_zero, positive, quotient
+from privsql.sql.nodes import column, named, number, when, wrapped
 from privsql.sql.outer.calculus import add, multiply
 from privsql.sql.reconstruct.columns import FOURTH, MOST_ROWS, SECOND
 from privsql.sql.scan.moments.factors import Product
@@ -90,7 +90,7 @@ class Bound:
             count = multiply(call("power", heavy, number(2)), count)
         fourth = add(add(top, multiply(fourths, _central(self.floor, mean, 4))), count)
         # What has no rows has no error.
-        some = case(positive(rows), fourth, literal(0.0))
+        some = when(positive(rows), fourth, literal(0.0))
         return [named(second, SECOND(t)), named(some, FOURTH(t))]
 
     def most(self, t: int) -> exp.Alias:

@@ -20,7 +20,7 @@ from sqlglot import exp
 from privsql.errors import DataError
 from privsql.sql.bind.block import Block
 from privsql.sql.catalog import Catalog
-from privsql.sql.expressions import call, case, dot, product_of
+from privsql.sql.expressions import call, dot, product_of
 from privsql.sql.nodes import (
     cast,
     column,
@@ -30,6 +30,7 @@ from privsql.sql.nodes import (
     named,
     number,
     select,
+    when,
     wrapped,
 )
 from privsql.sql.reconstruct.columns import CONDITION, PARTIAL, ROW_WEIGHT, WEIGHT, Family
@@ -121,7 +122,7 @@ class MomentScan:
         value = product_of(map(_double, part.factors or [self._true(part)]))
         condition = every(self._kept(part))
         if part.factors and condition is not None:
-            value = case(condition, value, number(0.0))
+            value = when(condition, value, number(0.0))
         shift = self._columns.shift(part) if inverted else 0.0
         if shift:
             value = exp.Sub(this=wrapped(value), expression=number(shift))
