@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -23,9 +24,8 @@ from privsql.engines import databases
 from privsql.engines.calls import Calls, checked_timeout
 from privsql.engines.databases import Parameters
 from privsql.engines.problems import translated
-from privsql.errors import IntegrityError, OperationalError, ProgrammingError
-from privsql.release.manifest import Manifest
-from privsql.release.store import Release, attach
+from privsql.errors import ProgrammingError
+from privsql.release.store import attach_release, checked
 
 CATALOG = "release"
 SEARCH_PATH = f"SET search_path = '{CATALOG}.main,memory.main'"
@@ -41,7 +41,7 @@ class Embedded:
 
     def __init__(
         self,
-        release: Release,
+        path: str | Path,
         *,
         tables: Mapping[str, pa.Table] | None = None,
         memory_limit: str | None = None,
@@ -53,12 +53,13 @@ class Embedded:
         limit = checked_timeout(timeout)
         # Beside the release, where its readers may see it and others not; of its own, because
         # DuckDB leaves a folder behind that two databases spilled into.
-        folder = f"{release.path.absolute()}.{secrets.token_hex(6)}.tmp"
+        folder = f"{Path(path).absolute()}.{secrets.token_hex(6)}.tmp"
         connection = databases.connected(
             memory_limit=memory_limit, threads=threads, temporary=folder, spill=spill
         )
         try:
-            _attach(connection, release)
+            attach_release(connection, Path(path))
+            self.release = checked(connection, Path(path))
             for name, table in (tables or {}).items():
                 _add(connection, name, table)
             databases.lock(connection)
@@ -79,30 +80,6 @@ class Embedded:
     def close(self) -> None:
         """End everything and let go of the file."""
         self._calls.close()
-
-
-def _attach(connection: duckdb.DuckDBPyConnection, release: Release) -> None:
-    try:
-        attach(connection, release.path, f"ATTACH $path AS {CATALOG} (READ_ONLY, TYPE duckdb)")
-        documents = connection.table(f"{CATALOG}.privsql.manifest").fetchall()
-    except duckdb.ResourceInUseException:
-        raise OperationalError(
-            f"{release.path} is open for writing in this program",
-            hint="close that connection first",
-        ) from None
-    except duckdb.CatalogException:
-        raise IntegrityError(f"{release.path} is no longer a release") from None
-    except duckdb.Error:
-        raise OperationalError(
-            f"{release.path} cannot be read: it was moved, is in use, or is damaged"
-        ) from None
-    # Published again since it was looked at: plans made for the one would scan the other.
-    now = Manifest.from_json(documents[0][0]).to_json() if len(documents) == 1 else None
-    if now != release.manifest.to_json():
-        raise OperationalError(
-            f"{release.path} was published again while it was being opened",
-            hint="open it again",
-        )
 
 
 def _add(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

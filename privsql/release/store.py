@@ -71,13 +71,17 @@ def open_release(path: str | Path) -> Release:
     Refuses a file that is missing, truncated, damaged or not a release, each with its own
     words, and never with a traceback of the database.
     """
-    where = Path(path)
-    with closing(_connect(where)) as connection:
-        text, digest = manifest_text(connection, where)
-        manifest = Manifest.from_json(text, where)
-        _check(connection, manifest, where)
-        _check_beside(connection, manifest, where)
-    return Release(where, manifest, manifest.identity or digest)
+    with closing(_connect(Path(path))) as connection:
+        return checked(connection, Path(path))
+
+
+def checked(connection: duckdb.DuckDBPyConnection, path: Path) -> Release:
+    """The release that is attached to a connection, its parts checked."""
+    text, digest = manifest_text(connection, path)
+    manifest = Manifest.from_json(text, path)
+    _check(connection, manifest, path)
+    _check_beside(connection, manifest, path)
+    return Release(path, manifest, manifest.identity or digest)
 
 
 def stored_manifest(path: str | Path) -> tuple[dict[str, Any], str]:
@@ -94,6 +98,24 @@ def attach(connection: duckdb.DuckDBPyConnection, path: Path, statement: str) ->
     connection.execute(statement, {"path": str(path.absolute())})
 
 
+def attach_release(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Attach a release, read-only, as ``release``, and look there for what has no catalog."""
+    _check_file(path)
+    try:
+        attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
+        connection.execute("USE release")
+    except duckdb.ResourceInUseException:
+        raise OperationalError(
+            f"{path} is already open in this program in another way",
+            hint="close the other connection first",
+        ) from None
+    except duckdb.Error:
+        raise IntegrityError(
+            f"{path} cannot be read: it is damaged, in use, or not a release",
+            hint="make it again with `privsql publish`",
+        ) from None
+
+
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:
     _check_file(path)
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -104,21 +126,9 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
     }
     with ExitStack() as failing:
         connection = failing.enter_context(duckdb.connect(":memory:", config=config))
-        try:
-            attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
-            connection.execute("USE release")
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
-        except duckdb.ResourceInUseException:
-            raise OperationalError(
-                f"{path} is already open in this program in another way",
-                hint="close the other connection first",
-            ) from None
-        except duckdb.Error:
-            raise IntegrityError(
-                f"{path} cannot be read: it is damaged, in use, or not a release",
-                hint="make it again with `privsql publish`",
-            ) from None
+        attach_release(connection, path)
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
         failing.pop_all()
     return connection
 

@@ -31,7 +31,6 @@ from privsql.errors import (
 )
 from privsql.policy.limits import Limits
 from privsql.policy.personal import refusal
-from privsql.release.store import open_release
 from privsql.session.audit_tables import Audited
 from privsql.session.caches import Remembered, key_of
 from privsql.session.executor import Loading
@@ -79,18 +78,18 @@ class Session:
     ) -> None:
         self.limits = limits or Limits()
         self._watch = Watch()
-        self.release = open_release(path)
-        manifest = self.release.manifest
         self._tables = {name: _as_arrow(table) for name, table in (tables or {}).items()}
         self._most = Most(self.limits.rows, self.limits.cells, self.limits.bytes)
         self._engine = Embedded(
-            self.release,
+            path,
             tables=self._tables,
             memory_limit=self.limits.memory,
             threads=self.limits.threads,
             spill=self.limits.spill,
             most=self._most,
         )
+        self.release = self._engine.release
+        manifest = self.release.manifest
         self._memory = Memory(memory_limit=self.limits.memory)
         self._mirror = Memory(memory_limit=self.limits.memory)
         self._lock = threading.RLock()

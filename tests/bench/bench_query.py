@@ -178,7 +178,7 @@ class Lazily:
     def plain(self, text: str, name: str = "numbers") -> Callable[[], object]:
         def work() -> object:
             if name not in self._engines:
-                self._engines[name] = Embedded(open_release(self.path(name)))
+                self._engines[name] = Embedded(self.path(name))
             return self._engines[name].scan(text)
 
         return work

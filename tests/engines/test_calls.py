@@ -15,7 +15,6 @@ import pytest
 from privsql.engines import CanceledError, Embedded, Memory, TimedOutError
 from privsql.engines.calls import Calls
 from privsql.errors import InterfaceError, InternalError, OperationalError
-from privsql.release.store import open_release
 
 # Hours of work, in one task.
 ENDLESS = "SELECT count(*) FROM range(10000000) a(i), range(10000000) b(j) WHERE hash(i, j) % 7 = 3"
@@ -56,7 +55,7 @@ def test_interrupting_cancels_and_the_next_statement_runs(memory, sql):
 
 
 def test_a_scan_is_interrupted_too(clinic):
-    engine = Embedded(open_release(clinic))
+    engine = Embedded(clinic)
     problem = interrupted(lambda: engine.scan(ENDLESS), engine.interrupt)
     assert problem.code == "canceled"
     assert engine.scan("SELECT count(*) AS n FROM patients")["n"][0].as_py() == 3000

@@ -15,13 +15,12 @@ import pytest
 
 from privsql.engines import Embedded, Memory, OutOfMemoryError
 from privsql.errors import Error, ProgrammingError
-from privsql.release.store import open_release
 
 
 @pytest.fixture(params=["embedded", "memory"])
 def database(request, clinic):
     opened = (
-        Embedded(open_release(clinic), memory_limit="200MB", threads=1, spill="10MB")
+        Embedded(clinic, memory_limit="200MB", threads=1, spill="10MB")
         if request.param == "embedded"
         else Memory(memory_limit="200MB")
     )
@@ -203,7 +202,7 @@ def test_what_is_set(database):
     ],
 )
 def test_the_release_cannot_be_written(clinic, sql):
-    engine = Embedded(open_release(clinic))
+    engine = Embedded(clinic)
     before = clinic.read_bytes()
     with pytest.raises(Error):
         raw(engine, sql)
@@ -227,7 +226,7 @@ def test_where_this_wall_ends(clinic):
     writing, or read its bytes.  It is the published file and nothing else, and a server should
     have no right to write it; that only one SELECT is run is what holds here.
     """
-    engine = Embedded(open_release(clinic))
+    engine = Embedded(clinic)
     for sql in (
         "DETACH release",
         "USE memory",
@@ -243,12 +242,12 @@ def test_what_is_sorted_on_disk_is_limited(clinic):
     """40 MB of memory and 10 MB of disk are not enough for this, and the disk is given back."""
     sql = "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY hash(i), s) AS r FROM (SELECT i,"
     sql += " repeat('y', 30) || i AS s FROM range(1000000) t(i)))"
-    engine = Embedded(open_release(clinic), memory_limit="40MB", threads=1, spill="10MB")
+    engine = Embedded(clinic, memory_limit="40MB", threads=1, spill="10MB")
     with pytest.raises(OutOfMemoryError):
         engine.scan(sql)
     engine.close()
     assert not list(clinic.parent.glob("*.tmp"))
-    enough = Embedded(open_release(clinic), memory_limit="40MB", threads=1, spill="1GB")
+    enough = Embedded(clinic, memory_limit="40MB", threads=1, spill="1GB")
     assert enough.scan(sql).column(0)[0].as_py() == 1_000_000
     enough.close()
 
