@@ -35,7 +35,9 @@ types: $(STAMP)  ## mypy, strict
 # One process more than there are cores: many tests wait for a server, a terminal or a child.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+# Byte code is kept even where the environment says otherwise: the tests start hundreds of programs,
+# and each of them would compile three hundred modules.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 check: $(STAMP)  ## doctests and tests
 	$(PYTEST)
