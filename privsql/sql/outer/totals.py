@@ -196,7 +196,8 @@ def read_total(
     if window.find(exp.Query) is not None:
         raise NoTotal("a window over a sub-query")
     names = [AGGREGATE(j) for j in uncertain]
-    parts = [*_ordering(window), *([] if default is None else [default])]
+    ordering = (window.args.get("order"), window.args.get("spec"), default)
+    parts = [*(window.args.get("partition_by") or ()), *filter(None, ordering)]
     if isinstance(window.this, exp.Filter):
         parts.append(window.this.expression)
     if any(depends(node, each) for node in parts for each in names):
@@ -211,7 +212,7 @@ def read_total(
     slopes = {by_name[name]: slope for name, slope in found.items() if not is_zero(slope)}
     if any(block.aggregates[j].kind != "linear" for j in slopes):
         raise NoTotal("a window over a median, a quantile or a mode")
-    sensitive = {KEY(i) for i, key in enumerate(block.keys) if key.sensitive}
+    sensitive = set(map(KEY, block.sensitive_keys))
     named = {node.name for node in frame.partition if isinstance(node, exp.Column)}
     simple = isinstance(inner, exp.Column) and all(
         block.aggregates[j].call.name in ("count", "count_if", "sum") for j in slopes
@@ -230,12 +231,6 @@ def read_total(
             " known only where all are added up"
         )
     return Total(name, window, inner, slopes, frame, True)
-
-
-def _ordering(window: exp.Window) -> list[exp.Expr]:
-    found = list(window.args.get("partition_by") or ())
-    found += [part for part in (window.args.get("order"), window.args.get("spec")) if part]
-    return found
 
 
 def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | None]:

@@ -20,7 +20,7 @@ from sqlglot import exp
 from privsql.errors import DataError
 from privsql.sql.bind.block import Block
 from privsql.sql.catalog import Catalog
-from privsql.sql.expressions import call, dot, product_of
+from privsql.sql.expressions import call, dot, double, product_of
 from privsql.sql.nodes import (
     cast,
     column,
@@ -71,7 +71,7 @@ class MomentScan:
         kept = self._kept(part)
         for factor in part.factors:
             if not self._columns.value(factor).all():
-                kept.append(exp.NEQ(this=_double(factor), expression=literal(0.0)))
+                kept.append(exp.NEQ(this=double(factor), expression=literal(0.0)))
         condition = every(kept) or exp.Boolean(this=True)
         if any(self._columns.may_be_null(node) for node in (*part.truths, *part.factors)):
             condition = exp.Is(this=wrapped(condition), expression=exp.Boolean(this=True))
@@ -119,7 +119,7 @@ class MomentScan:
 
     def _weight(self, part: Part, inverted: bool) -> exp.Expr:
         """``g - c``, or g itself; division by p is left for later."""
-        value = product_of(map(_double, part.factors or [self._true(part)]))
+        value = product_of(map(double, part.factors or [self._true(part)]))
         condition = every(self._kept(part))
         if part.factors and condition is not None:
             value = when(condition, value, number(0.0))
@@ -152,10 +152,6 @@ def _place(name: str) -> int:
 
 def _joined(names: frozenset[str]) -> str:
     return "_".join(sorted(names, key=_place))
-
-
-def _double(node: exp.Expr) -> exp.Expr:
-    return cast(wrapped(node), "DOUBLE")
 
 
 # Conditions of two pieces that may be counted together: each and all of them make 2^k counts.
