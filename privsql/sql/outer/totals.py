@@ -202,14 +202,7 @@ def read_total(
         parts.append(window.this.expression)
     if any(depends(node, each) for node in parts for each in names):
         raise NoTotal("which rows a window takes depends on estimates")
-    try:
-        found = slopes_of(inner, names)
-    except NotSmooth:
-        raise NoTotal("a window over an expression that is not smooth") from None
-    if any(depends(slope, each) for slope in found.values() for each in names):
-        raise NoTotal("a window over a product or quotient of estimates")
-    by_name = dict(zip(names, uncertain, strict=True))
-    slopes = {by_name[name]: slope for name, slope in found.items() if not is_zero(slope)}
+    slopes = _slopes(inner, uncertain)
     if any(block.aggregates[j].kind != "linear" for j in slopes):
         raise NoTotal("a window over a median, a quantile or a mode")
     sensitive = set(map(KEY, block.sensitive_keys))
@@ -231,6 +224,18 @@ def read_total(
             " known only where all are added up"
         )
     return Total(name, window, inner, slopes, frame, True)
+
+
+def _slopes(inner: exp.Expr, uncertain: list[int]) -> dict[int, exp.Expr]:
+    """Slopes by the estimates that an expression is linear in."""
+    numbers = {AGGREGATE(j): j for j in uncertain}
+    try:
+        found = slopes_of(inner, numbers)
+    except NotSmooth:
+        raise NoTotal("a window over an expression that is not smooth") from None
+    if any(depends(slope, each) for slope in found.values() for each in numbers):
+        raise NoTotal("a window over a product or quotient of estimates")
+    return {numbers[name]: slope for name, slope in found.items() if not is_zero(slope)}
 
 
 def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | None]:

@@ -10,7 +10,7 @@ many counts, and for values, rows carry their weight as a DOUBLE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import isfinite, prod
 from typing import Any
@@ -165,10 +165,13 @@ def countable(catalog: Catalog, products: Sequence[Product], squares: Squares) -
         return False
     if any(p.halves or not all(x.indicator for x in p.parts) for p in everything):
         return False
-    pairs = [*squares, *((t, t) for t in range(len(products)))]
-    return all(
-        len({p.key for t in pair for p in products[t].parts}) <= MOST_TOGETHER for pair in pairs
-    )
+    return all(len(keys) <= MOST_TOGETHER for keys in _counted_together(products, squares))
+
+
+def _counted_together(products: Sequence[Product], squares: Squares) -> Iterator[set[Any]]:
+    """The conditions of each piece, and of each two that are multiplied."""
+    for pair in (*squares, *((t, t) for t in range(len(products)))):
+        yield {part.key for t in pair for part in products[t].parts}
 
 
 def counting_pays(block: Block, products: Sequence[Product], squares: Squares) -> bool:
@@ -178,8 +181,7 @@ def counting_pays(block: Block, products: Sequence[Product], squares: Squares) -
     """
     everything = [*products, *squares.values()]
     needed: set[frozenset[Any]] = set()
-    for one, two in [*squares, *((t, t) for t in range(len(products)))]:
-        keys = {p.key for t in (one, two) for p in products[t].parts}
+    for keys in _counted_together(products, squares):
         for size in range(1, len(keys) + 1):
             needed |= {frozenset(chosen) for chosen in combinations(sorted(keys), size)}
     weights = {p.key: len(p.parts) for p in everything if p.parts}
