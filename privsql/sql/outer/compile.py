@@ -19,7 +19,6 @@ from itertools import product
 
 from sqlglot import exp
 
-from privsql.errors import Notice
 from privsql.sql.bind.block import Aggregate, Builder, Leaf
 from privsql.sql.bind.comparisons import Constants
 from privsql.sql.bind.unknown_values import about_conditions
@@ -80,19 +79,10 @@ class Compiler:
     ) -> None:
         self._showing = Showing(catalog, text, self._query, binds, constants)
         self._outer = Outer(self._showing)
+        self.parts, self.notices = self._showing.parts, self._showing.notices
         self._outermost: exp.Expr | None = None
         self._windows = False  # whether the statement has any
         self.counts: list[int] = []  # columns that are counts themselves
-
-    @property
-    def parts(self) -> list[Part]:
-        """The blocks of the query."""
-        return self._showing.parts
-
-    @property
-    def notices(self) -> list[Notice]:
-        """What has to be said about the answer."""
-        return self._showing.notices
 
     # -- entry ------------------------------------------------------------------------
 
@@ -103,12 +93,10 @@ class Compiler:
         self._outermost = tree
         self._windows = tree.find(exp.Window) is not None
         made = self._query(tree)
-        leaves = [part.leaf for part in self._showing.parts]
-        self._showing.notices[:0] = about_conditions(
-            leaves, self._showing.catalog, self._showing.read
-        )
+        leaves = [part.leaf for part in self.parts]
+        self.notices[:0] = about_conditions(leaves, self._showing.catalog, self._showing.read)
         self.counts = [i for i, out in enumerate(made.outs) if self._is_count(out)]
-        for part in self._showing.parts:
+        for part in self.parts:
             self._note_domain(part)
         return self._showing.with_bars(made)
 
@@ -116,7 +104,7 @@ class Compiler:
         """Whether a column is a count itself, which cannot be below zero."""
         if out.definition is None:
             return False
-        own = _aggregate(self._showing.parts[out.block], out.definition)
+        own = _aggregate(self.parts[out.block], out.definition)
         return own is not None and own.call.name in ("count", "count_if")
 
     def _note_domain(self, part: Part) -> None:
@@ -238,13 +226,13 @@ class Compiler:
     # -- leaves -----------------------------------------------------------------------
 
     def _leaf(self, select: exp.Select) -> Compiled:
-        rows = self._showing.sources.rows(select)
-        leaf = Builder(
-            self._showing.catalog, rows, self._showing.text, self._showing.is_public_query
-        ).build(select)
-        number = len(self._showing.parts)
+        showing = self._showing
+        rows = showing.sources.rows(select)
+        builder = Builder(showing.catalog, rows, showing.text, showing.is_public_query)
+        leaf = builder.build(select)
+        number = len(self.parts)
         part = self._part(leaf)
-        self._showing.parts.append(part)
+        self.parts.append(part)
         tree = leaf.select.copy()
         with_names(tree)
         known = part.estimates()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -38,27 +39,24 @@ def held_bars(out: Out, alias: str | None = None) -> Bars:
     return Bars(stderr, low, high, good)
 
 
+@dataclass
 class Showing:
     """What every kind of query needs: notices, sub-queries, and columns for error bars."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        text: str,
-        query: Callable[[exp.Expr], Compiled],
-        binds: Callable[[exp.Expr], bool] | None = None,
-        constants: Constants | None = None,
-    ) -> None:
-        self.query = query  # rewrites any query
-        self._binds = binds
-        self.read = constants
-        self.catalog = catalog
-        self.text = text
-        self.ctes: list[dict[str, exp.Expr]] = []
-        self.compiled: dict[int, Compiled] = {}
-        self.sources = Sources(catalog, self.lookup)
-        self.parts: list[Part] = []
-        self.notices: list[Notice] = []
+    catalog: Catalog
+    text: str
+    query: Callable[[exp.Expr], Compiled]  # rewrites any query
+    binds: Callable[[exp.Expr], bool] | None = None
+    read: Constants | None = None
+    ctes: list[dict[str, exp.Expr]] = field(default_factory=list)
+    compiled: dict[int, Compiled] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The meaning of names in FROM."""
+        return Sources(self.catalog, self.lookup)
 
     def notice(self, code: str, text: str) -> None:
         """Say something once."""
@@ -82,7 +80,7 @@ class Showing:
             known = self.catalog.public_table(each.name) is not None and not each.db
             if not known or self.lookup(each.name) is not None:
                 return False
-        return self._binds is None or self._binds(query)
+        return self.binds is None or self.binds(query)
 
     def note_selected(self, where: exp.Expr, compared: bool) -> None:
         """Rows that were kept by comparing estimates are not all the rows that should be."""

@@ -124,7 +124,7 @@ class Moments:
     @property
     def only(self) -> bool:
         """Whether there are too many states for anything else."""
-        cells = [self._columns.cells(name).count for name in self._columns.names]
+        cells = [self._columns.cells[name].count for name in self._columns.names]
         return self._columns.states > MOST_STATES or max(cells, default=1) > MATRIX_LIMIT
 
     # -- products -------------------------------------------------------------------------
