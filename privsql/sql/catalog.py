@@ -73,6 +73,11 @@ class Catalog:
         """The public table of this name as it was given."""
         return self._tables.get(name.casefold())
 
+    def no_table(self, name: str, place: Place | None = None) -> UnknownColumn:
+        """The error that there is no table of this name."""
+        hint = f"the published table is {self.table!r}"
+        return UnknownColumn(f"there is no table {name!r}", hint=hint, place=place)
+
 
 _QUOTED = re.compile(r'"([^"]+)"|name (\w+)|near "?([^"]+)"?')
 
