@@ -23,25 +23,16 @@ from privsql.errors import (
 )
 
 
-class CanceledError(OperationalError):
+class CanceledError(OperationalError, code="canceled", sqlstate="57014"):
     """The statement was canceled."""
 
-    code = "canceled"
-    sqlstate = "57014"
 
-
-class TimedOutError(OperationalError):
+class TimedOutError(OperationalError, code="timeout", sqlstate="57014"):
     """The statement exceeded its time limit."""
 
-    code = "timeout"
-    sqlstate = "57014"
 
-
-class OutOfMemoryError(OperationalError):
+class OutOfMemoryError(OperationalError, code="memory", sqlstate="53200"):
     """The statement exceeded its memory limit."""
-
-    code = "memory"
-    sqlstate = "53200"
 
 
 # What our own kernels raise (``udfs.errors``), as DuckDB quotes it.

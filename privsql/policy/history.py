@@ -58,11 +58,8 @@ OPTIMISTIC = 2
 Key = tuple[str, str, str]
 
 
-class HistoryError(OperationalError):
+class HistoryError(OperationalError, code="history", sqlstate="58030"):
     """The history of answers cannot be read or written, so nothing can be answered."""
-
-    code = "history"
-    sqlstate = "58030"
 
 
 @dataclass

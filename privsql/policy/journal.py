@@ -49,11 +49,8 @@ _DIGEST = re.compile(r"[0-9a-f]{0,64}")
 _CHECK = re.compile(rb',"check":"([0-9a-f]{16})"\}\Z')
 
 
-class JournalError(OperationalError):
+class JournalError(OperationalError, code="journal", sqlstate="58030"):
     """The audit log cannot be written, so nothing is answered."""
-
-    code = "journal"
-    sqlstate = "58030"
 
 
 @dataclass(frozen=True)

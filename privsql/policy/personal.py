@@ -33,17 +33,12 @@ Bools = NDArray[np.bool_]
 MOST_NAMED = 5
 
 
-class PersonalGroup(NotSupportedError):  # noqa: N818 - says what was asked for
+class PersonalGroup(NotSupportedError, code="personal-group", sqlstate="42501"):  # noqa: N818
     """The query selects one personal group, or too few rows."""
 
-    code = "personal-group"
-    sqlstate = "42501"
 
-
-class TooClose(PersonalGroup):
+class TooClose(PersonalGroup, code="difference"):
     """Earlier answers and this one together are about one personal group."""
-
-    code = "difference"
 
 
 @dataclass(frozen=True)

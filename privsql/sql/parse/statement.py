@@ -34,11 +34,8 @@ LONGEST_WORD = 60
 CHAINED = 5
 
 
-class SyntaxMistake(ProgrammingError):  # noqa: N818 - a mistake of the text
+class SyntaxMistake(ProgrammingError, code="syntax", sqlstate="42601"):  # noqa: N818
     """The text is not valid SQL in DuckDB's dialect."""
-
-    code = "syntax"
-    sqlstate = "42601"
 
 
 # What other rooms may hold of a tree: they pass it on and do not look inside.
