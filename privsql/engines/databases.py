@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
@@ -138,10 +139,16 @@ def connected(
         ) from None
 
 
-def lock(connection: duckdb.DuckDBPyConnection) -> None:
-    """Close every way to files and extensions, for good."""
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+@contextmanager
+def filling(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Fill a new database, then close every way to files and extensions, for good."""
+    try:
+        yield
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except BaseException:
+        connection.close()
+        raise
 
 
 def store(cursor: Cursor, name: str, table: pa.Table) -> None:

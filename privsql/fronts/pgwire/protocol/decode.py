@@ -17,6 +17,7 @@ from uuid import UUID
 
 from privsql.fronts.pgwire.errors import BinaryValueError, TextValueError
 from privsql.fronts.pgwire.protocol.types import Kind
+from privsql.sql.postgres.types import elements
 
 _EPOCH = dt.datetime(2000, 1, 1)
 _TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
@@ -148,32 +149,11 @@ _TEXTS: dict[str, Callable[[str], Any]] = {
 }
 
 
-_TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^{},"\s][^{},"]*?))\s*(?=[,}])', re.DOTALL)
-
-
 def _array(text: str, element: Kind) -> list[Any]:
-    """``{1,NULL,"a b"}``; of one dimension, as our own arrays."""
-    body = text.strip()
-    if not (body.startswith("{") and body.endswith("}")):
+    found = elements(text)
+    if found is None:
         raise ValueError
-    found: list[Any] = []
-    at = 1
-    if not body[1:-1].strip():
-        return found
-    while at < len(body):
-        token = _TOKEN.match(body, at)
-        if token is None:
-            raise ValueError
-        quoted, plain = token.groups()
-        if plain is not None and plain.upper() == "NULL":
-            found.append(None)
-        else:
-            value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
-            found.append(from_text(value, element))
-        at = token.end() + 1
-        if body[token.end()] == "}" and at != len(body):
-            raise ValueError
-    return found
+    return [None if each is None else from_text(each, element) for each in found]
 
 
 # -- binary ----------------------------------------------------------------------------------
