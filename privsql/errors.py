@@ -209,3 +209,12 @@ class ChannelError(DataError, code="channel"):
 
 class TooLargeError(NotSupportedError, code="too-large", sqlstate="54000"):
     """A domain, a matrix or a set of states is too large to build."""
+
+
+def too_deep(
+    reason: str = "the query nests too deeply, or chains too many operators",
+) -> TooLargeError:
+    """An error about a statement whose tree is too deep to work on."""
+    return TooLargeError(
+        reason, hint="write a long list of values as x IN (...), and ask in several statements"
+    )

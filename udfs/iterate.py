@@ -138,20 +138,6 @@ def certificate(counts: ArrayLike, estimate: ArrayLike, kron: Kron) -> Array:
     return np.asarray(gap, dtype=np.float64)
 
 
-def log_likelihood(counts: ArrayLike, estimate: ArrayLike, kron: Kron) -> Array:
-    """``L(x) = sum_q y_q log (x A)_q`` with ``0 log 0 = 0``, shape ``(...)``.
-
-    >>> a = Kron([[[0.75, 0.25], [0.25, 0.75]]])
-    >>> log_likelihood([1, 0], [4, 0], a) == np.log(3)
-    np.True_
-    """
-    observed = checked_counts(counts, kron)
-    expected = kron.rows(kron.states(estimate))
-    with np.errstate(all="ignore"):
-        terms = np.where(observed > 0, observed * np.log(np.maximum(expected, 0)), 0.0)
-    return np.asarray(terms.sum(axis=-1), dtype=np.float64)
-
-
 class System:
     """What a second-order method needs of one matrix A, computed once for it.
 

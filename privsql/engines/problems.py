@@ -18,7 +18,7 @@ from privsql.errors import (
     NotSupportedError,
     OperationalError,
     ProgrammingError,
-    TooLargeError,
+    too_deep,
     with_article,
 )
 
@@ -133,10 +133,7 @@ def translated(problem: Exception) -> Error:
             hint="please report the statement as a bug",
         )
     if isinstance(problem, _TOLD) and "Max expression depth" in text:
-        return TooLargeError(
-            "the query nests too deeply, or chains too many operators",
-            hint="write a long list of values as x IN (...), and ask in several statements",
-        )
+        return too_deep()
     if isinstance(problem, _TOLD):
         return ProgrammingError(text.splitlines()[0].split(" Error: ", 1)[-1])
     for kind, ours, reason, hint in _KINDS:

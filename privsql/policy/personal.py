@@ -107,8 +107,8 @@ def notices(
 
     ``label`` names a cell by its keys, for those that are answered all the same.
     """
-    near = _count({i: cells & verdict.refused[i] for i, cells in verdict.close.items()})
-    hidden = _count(verdict.refused) - near
+    near = count({i: cells & verdict.refused[i] for i, cells in verdict.close.items()})
+    hidden = count(verdict.refused) - near
     found = [
         (
             "personal-group",
@@ -125,7 +125,7 @@ def notices(
         ),
     ]
     if policy.personal_groups == "flag":
-        marked, together = _count(verdict.personal), _count(verdict.close)
+        marked, together = count(verdict.personal), count(verdict.close)
         found += [
             (
                 "personal-group",
@@ -141,10 +141,11 @@ def notices(
                 f"{_named(verdict.close, label)}",
             ),
         ]
-    return [Notice(code, text) for code, count, text in found if count]
+    return [Notice(code, text) for code, many, text in found if many]
 
 
-def _count(cells: Mapping[int, Bools]) -> int:
+def count(cells: Mapping[int, Bools]) -> int:
+    """How many cells are marked, over all aggregates."""
     return sum(int(each.sum()) for each in cells.values())
 
 

@@ -57,7 +57,6 @@ class Command:
     arguments: tuple[str, ...] = ()
     direction: str = "forward"  # or backward, absolute, relative
     count: int | None = 1
-    scroll: bool | None = None
     hold: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     settings: tuple[tuple[str, str, bool], ...] = ()  # what set_config() sets: name, value, local

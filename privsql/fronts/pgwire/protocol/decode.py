@@ -86,14 +86,6 @@ def _decimal(text: str) -> Decimal:
     return Decimal(text.strip())
 
 
-def _date(text: str) -> dt.date:
-    return dt.date.fromisoformat(text.strip()[:10])
-
-
-def _time(text: str) -> dt.time:
-    return dt.time.fromisoformat(text.strip())
-
-
 def _timestamp(text: str) -> dt.datetime:
     # PostgreSQL drops the zone of a text that is to be a timestamp without one.
     return _instant(text).replace(tzinfo=None)
@@ -140,8 +132,8 @@ _TEXTS: dict[str, Callable[[str], Any]] = {
     "float4": _float,
     "float8": _float,
     "numeric": _decimal,
-    "date": _date,
-    "time": _time,
+    "date": lambda text: dt.date.fromisoformat(text.strip()[:10]),
+    "time": lambda text: dt.time.fromisoformat(text.strip()),
     "timestamp": _timestamp,
     "timestamptz": _timestamptz,
     "uuid": lambda text: UUID(text.strip()),
