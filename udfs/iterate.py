@@ -91,12 +91,6 @@ def checked_counts(counts: ArrayLike, kron: Kron) -> Array:
     return observed
 
 
-def checked_stopping(tolerance: float, limit: int) -> None:
-    """Refuse a stopping rule that cannot stop, or that stops before it starts."""
-    if not (tolerance >= 0 and limit >= 0):
-        raise KernelError("a tolerance and a number of rounds cannot be negative")
-
-
 def checked_channel(kron: Kron) -> None:
     """Refuse a matrix that no perturbation has: negative entries or rows not summing to one.
 
@@ -271,7 +265,8 @@ def expectation_maximisation(
     (array([41.4, 58.6]), True, False)
     """
     checked_channel(kron)
-    checked_stopping(tolerance, limit)
+    if not (tolerance >= 0 and limit >= 0):
+        raise KernelError("a tolerance and a number of rounds cannot be negative")
     groups = _Groups(counts, kron, start)
     size = max(1, BLOCK // kron.size)
     for begin in range(0, len(groups.flat), size):

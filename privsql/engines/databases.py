@@ -23,7 +23,7 @@ Parameters = Sequence[object] | Mapping[str, object]
 warnings.filterwarnings("ignore", message="Arrow output on a DB-API", module=r"privsql\.engines")
 
 
-def _checked(
+def checked(
     cursor: Cursor, sql: str, parameters: Parameters
 ) -> tuple[duckdb.Statement, dict[str, object] | list[object]]:
     """One SELECT and as many values as it takes."""
@@ -54,12 +54,6 @@ def parsed(cursor: Cursor, sql: str) -> duckdb.Statement:
     return found
 
 
-def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBPyRelation:
-    """The relation of one SELECT; it has not run yet."""
-    statement, values = _checked(cursor, sql, parameters)
-    return cursor.sql(statement, params=values)
-
-
 @dataclass(frozen=True)
 class Most:
     """What a statement may return: rows, cells (rows times columns) and bytes of Arrow."""
@@ -87,7 +81,7 @@ def fetched(
     """
 
     def work(cursor: Cursor) -> pa.Table:
-        statement, values = _checked(cursor, sql, parameters)
+        statement, values = checked(cursor, sql, parameters)
         if most is None:
             cursor.execute(statement, values)
         else:

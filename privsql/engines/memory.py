@@ -67,7 +67,8 @@ class Memory:
         """Names and DuckDB types of the columns of one SELECT, which is not run."""
 
         def look(cursor: Cursor) -> list[tuple[str, str]]:
-            relation = databases.selected(cursor, sql, parameters)
+            statement, values = databases.checked(cursor, sql, parameters)
+            relation = cursor.sql(statement, params=values)
             return list(zip(relation.columns, map(str, relation.types), strict=True))
 
         return self._calls.run(look)

@@ -71,7 +71,7 @@ class NaiveBayes(Classifier):
         return {"estimator": self.estimator}
 
     def _learn(self, counts: Counts, features: Sequence[Feature]) -> None:
-        prior = counts.of(()).counts[:, 0]
+        prior = counts.by(None, ()).counts[:, 0]
         if np.isnan(prior).any():
             raise undetermined()
         self.likelihoods_ = tuple(self._likelihood(counts, feature) for feature in features)

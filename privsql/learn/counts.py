@@ -149,12 +149,8 @@ class Counts:
 
     # -- questions ----------------------------------------------------------------------
 
-    def of(self, path: Sequence[Condition]) -> Tally:
-        """Counts of the classes under a path."""
-        return self.by(None, path)
-
     def by(self, feature: Feature | None, path: Sequence[Condition]) -> Tally:
-        """Counts of the classes under a path, in each cell of a column."""
+        """Counts of the classes under a path, in each cell of a column where one is given."""
         key, first = ("", []) if feature is None else feature.key()
         cell, group = (f"{key} AS cell, ", ", cell") if key else ("", "")
         where, given = self._where(path)

@@ -86,7 +86,7 @@ class DecisionTreeClassifier(Classifier):
 
     def _node(self, counts: Counts, path: Sequence[Condition]) -> Node | None:
         """A node without a split; None where the release gives no answer about its rows."""
-        tally = counts.of(path)
+        tally = counts.by(None, path)
         if not tally.keys or np.isnan(tally.counts).any():
             return None
         of = tally.counts[:, 0]

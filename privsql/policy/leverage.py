@@ -77,15 +77,6 @@ class Cells:
     owner: Ints  # cell number of each vector, ascending
     count: int
 
-    @classmethod
-    def of(cls, cells: Sequence[sparse.csr_array | Floats]) -> Cells:
-        """Stack one matrix (or one vector) per cell."""
-        parts = [sparse.csr_array(np.atleast_2d(c)) if isinstance(c, np.ndarray) else c
-                 for c in cells]  # fmt: skip
-        owner = np.repeat(np.arange(len(parts)), [part.shape[0] for part in parts])
-        stacked = sparse.csr_array(sparse.vstack(parts, format="csr"))
-        return cls(stacked, owner.astype(np.int64), len(parts))
-
 
 @dataclass(frozen=True)
 class Admission:
@@ -123,11 +114,6 @@ class Leverage:
         self._basis = Basis.empty(Layout.of(atoms.groups, most_entries // 4), limit)
         self._known: set[bytes] = set()
         self._token: object = None
-
-    @property
-    def rank(self) -> int:
-        """Dimension of the span of all answers."""
-        return self._basis.dimension
 
     @property
     def entries(self) -> int:

@@ -50,11 +50,6 @@ class Verdict:
     close: Mapping[int, Bools]  # personal together with earlier answers
     refused: Mapping[int, Bools]
 
-    @property
-    def any_refused(self) -> bool:
-        """Whether anything has to be hidden."""
-        return any(cells.any() for cells in self.refused.values())
-
     def with_close(self, close: Mapping[int, Bools], policy: Policy) -> Verdict:
         """The same with cells that earlier answers would reveal."""
         refused = dict(self.refused)
@@ -164,9 +159,9 @@ def refusal(verdict: Verdict, columns: list[str], policy: Policy) -> PersonalGro
     named = ", ".join(columns)
     where = f"the conditions on {named} select" if columns else "the conditions select"
     hint = "drop or widen one of these conditions, or ask for a larger group."
-    if any(cells.any() for cells in verdict.personal.values()):
+    if count(verdict.personal):
         return PersonalGroup(f"{where} one personal group", hint=hint)
-    if any(cells.any() for cells in verdict.few.values()):
+    if count(verdict.few):
         return PersonalGroup(f"{where} fewer than {policy.min_rows} rows", hint=hint)
     return TooClose(
         "together with your earlier answers this would single out one personal group",

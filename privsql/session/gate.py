@@ -108,25 +108,15 @@ class Gate:
     _space: Space | None = None
 
     @property
-    def differences(self) -> bool:
-        """Whether answers are compared with earlier ones."""
-        return accounted(self.served, self.policy)
-
-    @property
     def rounded(self) -> bool:
         """Whether digits below a hundredth of the standard error are cut off."""
         return self.served is not None and self.policy.personal_groups == "refuse"
-
-    @property
-    def off(self) -> bool:
-        """Whether everything may be answered."""
-        return open_to_all(self.policy)
 
     def decide(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> Decision:
         """Judge the cells of a block whose scan is loaded; what is admitted is remembered."""
         found = self.ranges(plan, behind, scanned)
         verdict = judge(found, behind.bases, self.policy, self.total)
-        if self.differences:
+        if accounted(self.served, self.policy):
             verdict = self._compared(plan, behind, found, verdict)
         number = sum(cells.size for cells in verdict.personal.values())
         summary = Personal(
@@ -144,7 +134,7 @@ class Gate:
     def foreseen(self, plan: BlockPlan, behind: Behind | None) -> str:
         """The policy's decision on a block, in words.  Nothing is answered or recorded."""
         policy = self.policy
-        if self.off:
+        if open_to_all(self.policy):
             return "allow: no group is treated as personal"
         if behind is None:
             return (
@@ -163,7 +153,11 @@ class Gate:
             f"{count(verdict.few)} about fewer than {policy.min_rows} rows",
             f"{count(verdict.refused)} would not be answered",
         ]
-        more = "; checked against your earlier answers as well" if self.differences else ""
+        more = (
+            "; checked against your earlier answers as well"
+            if accounted(self.served, self.policy)
+            else ""
+        )
         return f"{policy.personal_groups}: {', '.join(parts)}{more}"
 
     def ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:

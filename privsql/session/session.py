@@ -31,7 +31,7 @@ from privsql.errors import (
     ProgrammingError,
 )
 from privsql.policy.limits import Limits
-from privsql.policy.personal import refusal
+from privsql.policy.personal import count, refusal
 from privsql.session.audit_tables import Audited
 from privsql.session.caches import SHORT, Remembered, key_of
 from privsql.session.executor import Loading
@@ -322,7 +322,7 @@ class Session:
             for plan, behind, scanned in zip(planned.plans, planned.behind, scans, strict=True):
                 notices += inverted_notices(plan, scanned)
                 gap = None
-                if behind is not None and not self._gate.off:
+                if behind is not None and not open_to_all(self.release.manifest.policy):
                     decision = self._gate.decide(plan, behind, scanned)
                     self._groups.append(decision.digest)
                     personal += decision.personal
@@ -375,7 +375,7 @@ class Session:
     ) -> Gap | None:
         """The cells of a block that stay empty; a single answer that is refused is an error."""
         verdict = decision.verdict
-        if not verdict.any_refused:
+        if not count(verdict.refused):
             return None
         if not plan.grouped:
             policy = self.release.manifest.policy
@@ -383,7 +383,7 @@ class Session:
             problem.place = place_in(plan, statement.source)
             raise problem
         self._memory.load(f"{plan.prefix}_mask", decision.mask)
-        return Gap(tuple(verdict.refused), behind.classes)
+        return Gap(tuple(verdict.refused), classes=behind.together is not None)
 
     def _plan_of(self, statement: Statement, given: Given, settings: Settings) -> Explained:
         """Plan a query and say how it would be answered; no sensitive value is read."""

@@ -38,10 +38,6 @@ class SyntaxMistake(ProgrammingError, code="syntax", sqlstate="42601"):  # noqa:
     """The text is not valid SQL in DuckDB's dialect."""
 
 
-# What other rooms may hold of a tree: they pass it on and do not look inside.
-Tree = exp.Expr
-
-
 @dataclass(frozen=True)
 class Statement:
     """One statement: what kind it is, its tree, and what it sets for itself."""

@@ -83,9 +83,8 @@ def _called(node: exp.Expr, text: str) -> tuple[str, int]:
         return str(node.this).lower(), 2
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector | exp.Binary):
         return written or node.sql_name().lower(), 2
-    if isinstance(node, exp.Binary) and isinstance(node, exp.Func) and written:
-        return written, 2  # mod(a, b)
-    return (written, 2) if written and isinstance(node, exp.Mod) else (UNKNOWN, 0)
+    called = isinstance(node, exp.Binary) and isinstance(node, exp.Func | exp.Mod)  # mod(a, b)
+    return (written, 2) if written and called else (UNKNOWN, 0)
 
 
 def _extracting(node: exp.Expr, text: str) -> str:

@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 from uuid import UUID
 
@@ -180,9 +180,7 @@ def _numeric_binary(data: bytes) -> Decimal:
         raise ValueError
     if sign == 0xC000:
         return Decimal("NaN")
-    whole = 0
-    for digit in digits:
-        whole = whole * 10_000 + digit
+    whole = reduce(lambda whole, digit: whole * 10_000 + digit, digits, 0)
     value = Decimal(whole).scaleb(4 * (weight - count + 1)) if count else Decimal(0)
     made = f"{value:f}"
     point = made.find(".")
