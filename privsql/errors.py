@@ -132,6 +132,11 @@ class Error(Exception):
     code: ClassVar[str] = "error"
     sqlstate: ClassVar[str] = "XX000"
 
+    def __init_subclass__(cls, *, code: str | None = None, sqlstate: str | None = None) -> None:
+        """Give a kind of error its code and SQLSTATE; what is not given is its parent's."""
+        super().__init_subclass__()
+        cls.code, cls.sqlstate = code or cls.code, sqlstate or cls.sqlstate
+
     def __init__(self, reason: str, *, hint: str | None = None, place: Place | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -162,73 +167,54 @@ class Error(Exception):
         return "\n".join(lines)
 
 
-class InterfaceError(Error):
+class InterfaceError(Error, code="interface", sqlstate="08003"):
     """The connection was used wrongly, for example after it was closed."""
-
-    code = "interface"
-    sqlstate = "08003"
 
 
 class DatabaseError(Error):
     """An error of the database or the release."""
 
 
-class DataError(DatabaseError):
+class DataError(DatabaseError, code="data", sqlstate="22023"):
     """A value or a parameter is out of range."""
 
-    code = "data"
-    sqlstate = "22023"
 
-
-class OperationalError(DatabaseError):
+class OperationalError(DatabaseError, code="operational", sqlstate="58000"):
     """The system failed: a file, memory, a lock, a time limit."""
 
-    code = "operational"
-    sqlstate = "58000"
 
-
-class IntegrityError(DatabaseError):
+class IntegrityError(DatabaseError, code="integrity", sqlstate="XX001"):
     """Parts of a release contradict each other."""
 
-    code = "integrity"
-    sqlstate = "XX001"
 
-
-class InternalError(DatabaseError):
+class InternalError(DatabaseError, code="internal", sqlstate="XX000"):
     """A bug in privsql."""
 
-    code = "internal"
-    sqlstate = "XX000"
 
-
-class ProgrammingError(DatabaseError):
+class ProgrammingError(DatabaseError, code="programming", sqlstate="42000"):
     """The statement or the call is wrong."""
 
-    code = "programming"
-    sqlstate = "42000"
 
-
-class NotSupportedError(DatabaseError):
+class NotSupportedError(DatabaseError, code="not-supported", sqlstate="0A000"):
     """The statement cannot be answered from perturbed rows."""
 
-    code = "not-supported"
-    sqlstate = "0A000"
 
-
-class DomainError(DataError):
+class DomainError(DataError, code="domain"):
     """A domain is badly described, or values lie outside of it."""
 
-    code = "domain"
 
-
-class ChannelError(DataError):
+class ChannelError(DataError, code="channel"):
     """A channel's parameters do not describe a perturbation that can be reconstructed."""
 
-    code = "channel"
 
-
-class TooLargeError(NotSupportedError):
+class TooLargeError(NotSupportedError, code="too-large", sqlstate="54000"):
     """A domain, a matrix or a set of states is too large to build."""
 
-    code = "too-large"
-    sqlstate = "54000"
+
+def too_deep(
+    reason: str = "the query nests too deeply, or chains too many operators",
+) -> TooLargeError:
+    """An error about a statement whose tree is too deep to work on."""
+    return TooLargeError(
+        reason, hint="write a long list of values as x IN (...), and ask in several statements"
+    )

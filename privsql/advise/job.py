@@ -72,8 +72,6 @@ def advise(
         raise ProgrammingError("only one goal can be advised on at a time", hint=f"give {GOALS}")
     rho = None if rho is None else _numbers("rho", rho, 2)  # type: ignore[assignment]
     s = None if s is None else _numbers("s", s, 3)  # type: ignore[assignment]
-    if epsilon is not None:
-        epsilon = checked_number(epsilon, "epsilon")
     wanted = spec_beside(Path(spec)) if isinstance(spec, (str, Path)) else spec
     names = [columns] if isinstance(columns, str) else list(columns)
     sizes = [values] if isinstance(values, int) else list(values)
@@ -103,6 +101,7 @@ def advise(
     else:
         found = guarantees.columns_of(wanted, names, sizes)
     if epsilon is not None:
+        epsilon = checked_number(epsilon, "epsilon")
         text = f"goal: epsilon {epsilon:g} (local differential privacy of one person's values)"
         return guarantees.advise_epsilon(epsilon, found, split, text)
     if rho is not None:

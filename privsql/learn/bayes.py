@@ -16,16 +16,17 @@ class, each as far as its standard error says (``shrunk``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from privsql.errors import ProgrammingError
-from privsql.learn.classifier import Classifier, Columns, Floats, checked
+from privsql.learn.classifier import Classifier, Columns, checked
 from privsql.learn.counts import Counts, undetermined
 from privsql.learn.features import Feature
+from privsql.learn.splits import Floats
 
 ESTIMATORS = ("inversion", "iterative")
 
@@ -40,6 +41,7 @@ class Likelihood:
     silent: int  # cells that the release does not speak of
 
 
+@dataclass(eq=False, repr=False)
 class NaiveBayes(Classifier):
     """Naive Bayes built from the reconstructed counts of a release.
 
@@ -52,16 +54,12 @@ class NaiveBayes(Classifier):
     nothing: the feature is left out for such a row.
     """
 
-    def __init__(
-        self, alpha: float = 1.0, estimator: str = "inversion", cuts: int = 8, shrink: bool = True
-    ) -> None:
-        self.alpha = alpha
-        self.shrink = shrink
-        self.estimator = estimator
-        self.cuts = cuts
-
-    class_log_prior_: Floats
-    likelihoods_: tuple[Likelihood, ...]
+    alpha: float = 1.0
+    estimator: str = "inversion"
+    cuts: int = 8
+    shrink: bool = True
+    class_log_prior_: Floats = field(init=False)
+    likelihoods_: tuple[Likelihood, ...] = field(init=False)
 
     def _checked(self) -> dict[str, Any]:
         checked("alpha", self.alpha, 1e-9, np.inf)
@@ -73,7 +71,7 @@ class NaiveBayes(Classifier):
         return {"estimator": self.estimator}
 
     def _learn(self, counts: Counts, features: Sequence[Feature]) -> None:
-        prior = counts.of(()).counts[:, 0]
+        prior = counts.by(None, ()).counts[:, 0]
         if np.isnan(prior).any():
             raise undetermined()
         self.likelihoods_ = tuple(self._likelihood(counts, feature) for feature in features)

@@ -8,19 +8,20 @@ noise.  A split is left out when the release refuses to speak of one of its side
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from privsql.errors import ProgrammingError, TooLargeError
-from privsql.learn.classifier import Classifier, Columns, Floats, checked
+from privsql.learn.classifier import Classifier, Columns, checked
 from privsql.learn.counts import Counts, undetermined
 from privsql.learn.features import Condition, Feature
 from privsql.learn.node import Node, Split, text_of
 from privsql.learn.splits import (
     CRITERIA,
     ROUNDING,
+    Floats,
     Weighed,
     classes_tested,
     shares,
@@ -42,6 +43,7 @@ class _Candidate:
     order: tuple[int, int]  # of column and cell, to settle ties
 
 
+@dataclass(eq=False, repr=False)
 class DecisionTreeClassifier(Classifier):
     """A decision tree built from the reconstructed counts of a release.
 
@@ -56,21 +58,12 @@ class DecisionTreeClassifier(Classifier):
     ``n_queries_``.  ``print(tree)`` shows counts with their errors.
     """
 
-    tree_: Node
-
-    def __init__(
-        self,
-        criterion: str = "gini",
-        max_depth: int = 5,
-        min_rows: float = 50,
-        confidence: float = 0.95,
-        cuts: int = 8,
-    ) -> None:
-        self.criterion = criterion
-        self.max_depth = max_depth
-        self.min_rows = min_rows
-        self.confidence = confidence
-        self.cuts = cuts
+    criterion: str = "gini"
+    max_depth: int = 5
+    min_rows: float = 50
+    confidence: float = 0.95
+    cuts: int = 8
+    tree_: Node = field(init=False)
 
     def _checked(self) -> dict[str, Any]:
         if self.criterion not in CRITERIA:
@@ -93,7 +86,7 @@ class DecisionTreeClassifier(Classifier):
 
     def _node(self, counts: Counts, path: Sequence[Condition]) -> Node | None:
         """A node without a split; None where the release gives no answer about its rows."""
-        tally = counts.of(path)
+        tally = counts.by(None, path)
         if not tally.keys or np.isnan(tally.counts).any():
             return None
         of = tally.counts[:, 0]

@@ -24,7 +24,7 @@ from privsql.answer.outcome import Personal
 from privsql.engines import Embedded
 from privsql.errors import Notice
 from privsql.policy.journal import Journal
-from privsql.policy.personal import Verdict, floats, judge, notices
+from privsql.policy.personal import Verdict, count, floats, judge, notices
 from privsql.release.manifest import Policy
 from privsql.sql.plan.planner import Behind, BlockPlan, Printed
 from privsql.sql.reconstruct.columns import (
@@ -94,86 +94,70 @@ def open_to_all(policy: Policy) -> bool:
     return policy.personal_groups == "allow" and not policy.min_rows
 
 
+@dataclass(eq=False)
 class Gate:
     """Judges the blocks of one session's statements."""
 
-    def __init__(
-        self,
-        engine: Embedded,
-        evaluate: Evaluate,
-        policy: Policy,
-        total: int,
-        release: str,
-        served: Served | None = None,
-        secrets: Printed | None = None,
-    ) -> None:
-        """``secrets`` is the scan of the rows' secret numbers, where there are measures."""
-        self._engine = engine
-        self._evaluate = evaluate
-        self._policy = policy
-        self._total = total
-        self._release = release
-        self._served = served
-        self._secrets = secrets
-        self._space: Space | None = None
-
-    @property
-    def differences(self) -> bool:
-        """Whether answers are compared with earlier ones."""
-        return accounted(self._served, self._policy)
+    engine: Embedded
+    evaluate: Evaluate
+    policy: Policy
+    total: int
+    release: str
+    served: Served | None
+    secrets: Printed | None  # the scan of the rows' secret numbers, where there are measures
+    _space: Space | None = None
 
     @property
     def rounded(self) -> bool:
         """Whether digits below a hundredth of the standard error are cut off."""
-        return self._served is not None and self._policy.personal_groups == "refuse"
-
-    @property
-    def off(self) -> bool:
-        """Whether everything may be answered."""
-        return open_to_all(self._policy)
+        return self.served is not None and self.policy.personal_groups == "refuse"
 
     def decide(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> Decision:
         """Judge the cells of a block whose scan is loaded; what is admitted is remembered."""
         found = self.ranges(plan, behind, scanned)
-        verdict = judge(found, behind.bases, self._policy, self._total)
-        if self.differences:
+        verdict = judge(found, behind.bases, self.policy, self.total)
+        if accounted(self.served, self.policy):
             verdict = self._compared(plan, behind, found, verdict)
         number = sum(cells.size for cells in verdict.personal.values())
         summary = Personal(
-            self._policy.personal_groups,
+            self.policy.personal_groups,
             number,
-            _count(verdict.personal),
-            _count(verdict.few),
-            _count(verdict.close),
-            _count(verdict.refused),
+            count(verdict.personal),
+            count(verdict.few),
+            count(verdict.close),
+            count(verdict.refused),
         )
-        said = tuple(notices(verdict, self._policy, _labels(found)))
-        logged = self._served is not None and self._served.journal is not None
+        said = tuple(notices(verdict, self.policy, _labels(found)))
+        logged = self.served is not None and self.served.journal is not None
         return Decision(verdict, found, said, summary, _digest(found) if logged else "")
 
     def foreseen(self, plan: BlockPlan, behind: Behind | None) -> str:
         """The policy's decision on a block, in words.  Nothing is answered or recorded."""
-        policy = self._policy
-        if self.off:
+        policy = self.policy
+        if open_to_all(self.policy):
             return "allow: no group is treated as personal"
         if behind is None:
             return (
                 "no sensitive value is revealed, or only totals of all rows, so no group is"
                 " personal"
             )
-        found = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
+        found = self.engine.scan(behind.ranges.sql, behind.ranges.parameters)
         if behind.together is not None:
             # Hidden columns are in the ranges; the states want them from the block's own scan.
             tables = {f"{plan.prefix}_members": found, f"{plan.prefix}_scan": found, **plan.tables}
-            found = self._evaluate(behind.together, tables)
-        verdict = judge(found, behind.bases, policy, self._total)
+            found = self.evaluate(behind.together, tables)
+        verdict = judge(found, behind.bases, policy, self.total)
         cells = sum(each.size for each in verdict.personal.values())
         parts = [
-            f"{_count(verdict.personal)} of {cells} cells are about one personal group",
-            f"{_count(verdict.few)} about fewer than {policy.min_rows} rows",
-            f"{_count(verdict.refused)} would not be answered",
+            f"{count(verdict.personal)} of {cells} cells are about one personal group",
+            f"{count(verdict.few)} about fewer than {policy.min_rows} rows",
+            f"{count(verdict.refused)} would not be answered",
         ]
-        more = "; checked against your earlier answers as well" if self.differences else ""
+        more = (
+            "; checked against your earlier answers as well"
+            if accounted(self.served, self.policy)
+            else ""
+        )
         return f"{policy.personal_groups}: {', '.join(parts)}{more}"
 
     def ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:
@@ -181,11 +165,11 @@ class Gate:
         if behind.gathered is not None:
             if plan.moments:  # no states, so a row for each cell
                 return _of_cells(scanned)
-            return self._evaluate(behind.gathered, {})
-        members = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
+            return self.evaluate(behind.gathered, {})
+        members = self.engine.scan(behind.ranges.sql, behind.ranges.parameters)
         if behind.together is None:
             return members
-        return self._evaluate(behind.together, {f"{plan.prefix}_members": members})
+        return self.evaluate(behind.together, {f"{plan.prefix}_members": members})
 
     # -- differences ----------------------------------------------------------------------
 
@@ -193,7 +177,7 @@ class Gate:
         self, plan: BlockPlan, behind: Behind, found: pa.Table, verdict: Verdict
     ) -> Verdict:
         """Compare the remaining cells with the user's earlier answers."""
-        served = self._served
+        served = self.served
         if served is None or served.history is None:
             raise AssertionError("differences are checked by a server only")
         rows = np.maximum.reduce(
@@ -208,30 +192,30 @@ class Gate:
         place = np.empty(order.size, dtype=np.int64)
         place[order] = np.arange(order.size)
         numbered = _keys(found).append_column("cell", pa.array(place))
-        atoms = self._engine.scan(behind.atoms.sql, behind.atoms.parameters)
+        atoms = self.engine.scan(behind.atoms.sql, behind.atoms.parameters)
         tables = {f"{plan.prefix}_atoms": atoms, f"{plan.prefix}_cells": numbered}
-        vectors = self._evaluate(behind.matched, tables)
+        vectors = self.evaluate(behind.matched, tables)
         space = self._coordinates()
         from privsql.policy.vectors import cells_of
 
         cells, owners = cells_of(vectors, behind.vectors, verdict.refused, order, space)
-        admission = served.history.check(served.user, self._release, space.atoms, cells)
+        admission = served.history.check(served.user, self.release, space.atoms, cells)
         close = {i: np.zeros(order.size, dtype=np.bool_) for i in behind.bases}
         for (i, cell), admitted in zip(owners, admission.admitted, strict=True):
             close[i][cell] = not admitted
-        return verdict.with_close(close, self._policy)
+        return verdict.with_close(close, self.policy)
 
     def _coordinates(self) -> Space:
         """Made when first needed: it takes a scan where there are public measures."""
         from privsql.policy.vectors import Space
 
         if self._space is None:
-            found = self._engine.scan(TUPLES)
+            found = self.engine.scan(TUPLES)
             rows = found.column("rows").to_numpy().astype(np.int64)
             groups = found.column("groups").to_numpy().astype(np.int64)
             secrets = None
-            if self._secrets is not None:
-                sums = self._engine.scan(self._secrets.sql, self._secrets.parameters)
+            if self.secrets is not None:
+                sums = self.engine.scan(self.secrets.sql, self.secrets.parameters)
                 secrets = np.zeros((sums.num_columns - 1, rows.size))
                 at = sums.column("atom").to_numpy().astype(np.int64)
                 for b in range(len(secrets)):
@@ -276,10 +260,6 @@ def _keys(cells: pa.Table) -> pa.Table:
     """What tells cells apart: their keys, and which of those are in use."""
     names = cells.column_names
     return cells.select([*KEY.within(names), *GROUPING.within(names)])
-
-
-def _count(cells: Mapping[int, NDArray[np.bool_]]) -> int:
-    return sum(int(each.sum()) for each in cells.values())
 
 
 def _digest(found: pa.Table) -> str:

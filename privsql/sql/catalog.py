@@ -14,17 +14,12 @@ from privsql.errors import Error, Place, ProgrammingError
 PUBLISHED = "t"
 
 
-class UnknownName(ProgrammingError):  # noqa: N818 - says what is unknown
+class UnknownName(ProgrammingError, code="unknown-name", sqlstate="42P01"):  # noqa: N818 - says what is unknown
     """A table or a column does not exist."""
 
-    code = "unknown-name"
-    sqlstate = "42P01"
 
-
-class UnknownColumn(UnknownName):
+class UnknownColumn(UnknownName, sqlstate="42703"):
     """A column does not exist, or is ambiguous."""
-
-    sqlstate = "42703"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ import privsql
 from privsql.errors import OperationalError
 from privsql.fronts.cli.main import main
 from privsql.fronts.cli.process import state_folder
-from privsql.policy.journal import read
+from tests.policy.journals import read
 from tests.sql.clinic import publish
 
 CLI = [sys.executable, "-m", "privsql.fronts.cli.main"]

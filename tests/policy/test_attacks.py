@@ -20,11 +20,12 @@ import pytest
 import privsql
 from privsql.errors import Error
 from privsql.policy.history import History
-from privsql.policy.journal import Journal, read
+from privsql.policy.journal import Journal
 from privsql.policy.limits import Limits
 from privsql.session.gate import Served
 from privsql.session.session import Session
 from tests.policy.attacks import FRONTS, Ask, Attack, Front, Local, Seen, Step, attacks
+from tests.policy.journals import read
 from tests.sizes import SOAK
 from tests.sql.clinic import publish
 

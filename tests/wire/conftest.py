@@ -18,8 +18,9 @@ from privsql.fronts.pgwire.auth.login import Security
 from privsql.fronts.pgwire.releases import House
 from privsql.fronts.pgwire.server import Allowance, Server
 from privsql.policy.history import History
-from privsql.policy.journal import Journal, read
+from privsql.policy.journal import Journal
 from privsql.policy.limits import Limits
+from tests.policy.journals import read
 from tests.sql.clinic import publish
 
 SMALL = Limits(memory="400MB", threads=1, seconds=60)

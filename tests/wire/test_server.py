@@ -28,9 +28,9 @@ from privsql.errors import OperationalError, ProgrammingError
 from privsql.fronts.pgwire.auth.users import Users
 from privsql.fronts.pgwire.releases import House
 from privsql.fronts.pgwire.server import Allowance, Security, check_address, secured
-from privsql.policy.journal import read
 from privsql.session.gate import Served
 from privsql.session.session import Session
+from tests.policy.journals import read
 from tests.sizes import sized
 from tests.sql.clinic import publish
 from tests.wire.conftest import SMALL, Client, Running, kinds, serving, text

@@ -38,11 +38,6 @@ class Behind:
     matched: Printed  # the atoms by number of their cell, in memory
     gathered: Printed | None = None  # the ranges out of the block's own scan, in memory
 
-    @property
-    def classes(self) -> bool:
-        """Whether sensitive keys distinguish cells, too."""
-        return self.together is not None
-
 
 def behind(
     plan: BlockPlan, catalog: Catalog, parameters: Parameters, salt: int, accounted: bool

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import privsql
-from privsql.policy.journal import Entry, read
+from privsql.policy.journal import Entry
 from privsql.session.gate import Served as Server
 from privsql.session.session import Session
+from tests.policy.journals import read
 
 ROWS = 24_000
 SPEC = """

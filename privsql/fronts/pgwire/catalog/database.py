@@ -20,32 +20,15 @@ from privsql.engines import databases
 from privsql.fronts.pgwire.catalog import macros as catalog_macros
 from privsql.fronts.pgwire.catalog import rows as catalog_rows
 from privsql.fronts.pgwire.catalog.rows import Row
-from privsql.fronts.pgwire.protocol.types import FORMATS
 from privsql.release.manifest import Manifest
 from privsql.release.names import quoted
+from privsql.sql.postgres.catalog import SCHEMAS
+from privsql.sql.postgres.types import DUCKDB, FORMATS
 
 MEMORY_LIMIT = "256MB"
-SCHEMAS = {"pg_catalog": "pgc", "information_schema": "pgi"}
 
 # PostgreSQL's type -> DuckDB's; all others are text.
-_TYPES = {
-    "bool": "BOOLEAN",
-    "int2": "SMALLINT",
-    "int4": "INTEGER",
-    "cardinal_number": "INTEGER",
-    "int8": "BIGINT",
-    "float4": "FLOAT",
-    "float8": "DOUBLE",
-    "numeric": "DOUBLE",
-    "oid": "UINTEGER",
-    "xid": "UINTEGER",
-    "timestamptz": "TIMESTAMPTZ",
-    "time_stamp": "TIMESTAMPTZ",
-    "interval": "INTERVAL",
-    "int2vector": "SMALLINT[]",
-    "oidvector": "UINTEGER[]",
-    "bytea": "BLOB",
-}
+_TYPES = {**DUCKDB, "cardinal_number": "INTEGER", "time_stamp": "TIMESTAMPTZ"}
 # What a column that is never NULL has where a row does not say.
 _EMPTY = {"BOOLEAN": "false", "SMALLINT": "0", "INTEGER": "0", "UINTEGER": "0", "VARCHAR": "''"}
 
@@ -150,15 +133,11 @@ def shapes() -> dict[str, Any]:
 def filled(releases: Mapping[str, Manifest]) -> duckdb.DuckDBPyConnection:
     """A locked database with the catalog of these releases."""
     connection = databases.connected(memory_limit=MEMORY_LIMIT, threads=1, temporary="")
-    try:
+    with databases.filling(connection):
         # In one transaction: hundreds of small ones take several times as long.
         connection.execute("BEGIN")
         _fill(connection, releases)
         connection.execute("COMMIT")
-        databases.lock(connection)
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from privsql.sql.postgres.catalog import CONSTANT, PRIVILEGES
+
 # What the macros read.  An argument is put into a macro as it is written, so a column of these
 # must not be called like any that an argument can name.
 _VIEWS = r"""
@@ -38,52 +40,8 @@ CREATE VIEW pgc._z_proc AS
     FROM pgc.pg_proc p, pgc._z_types t;
 """
 
-# Functions with one answer here, each with the numbers of parameters that it takes.  A release
-# has no expressions, defaults, indexes or triggers, so what would print them gives NULL.
-_CONSTANT = {
-    "NULL::VARCHAR": """
-        pg_get_expr/2/3 pg_get_constraintdef/1/2 pg_get_indexdef/1/3 pg_get_viewdef/1/2
-        pg_get_functiondef/1 pg_get_function_sqlbody/1 pg_get_serial_sequence/2
-        pg_get_statisticsobjdef_columns/1 pg_get_triggerdef/1/2 pg_get_ruledef/1/2
-        pg_get_partkeydef/1 pg_get_partition_constraintdef/1 pg_describe_object/3
-        pg_tablespace_location/1 inet_server_addr/0 inet_client_addr/0 pg_export_snapshot/0
-        shobj_description/2
-    """,
-    # Everything that is shown may be seen.
-    "true": """
-        pg_type_is_visible/1 pg_function_is_visible/1 pg_collation_is_visible/1
-        pg_opclass_is_visible/1 pg_operator_is_visible/1 pg_conversion_is_visible/1
-        pg_statistics_obj_is_visible/1 pg_ts_config_is_visible/1 pg_has_role/2/3
-        pg_try_advisory_lock/1/2 pg_try_advisory_xact_lock/1/2 pg_advisory_unlock/1/2
-    """,
-    "false": """
-        pg_relation_is_publishable/1 pg_is_in_recovery/0 pg_is_other_temp_schema/1
-        row_security_active/1 pg_column_is_updatable/3 pg_cancel_backend/1
-        pg_terminate_backend/1/2 pg_jit_available/0 pg_index_column_has_property/3
-    """,
-    "0::BIGINT": """
-        pg_relation_size/1/2 pg_total_relation_size/1 pg_table_size/1 pg_indexes_size/1
-        pg_database_size/1 pg_tablespace_size/1 pg_stat_get_numscans/1
-        pg_stat_get_live_tuples/1 pg_stat_get_dead_tuples/1
-    """,
-    "0::UINTEGER": "pg_my_temp_schema/0 pg_relation_filenode/1",
-    "0::INTEGER": "inet_server_port/0 inet_client_port/0 pg_relation_is_updatable/2",
-    "0::DOUBLE": "pg_notification_queue_usage/0",
-    "NULL::BIGINT": "pg_sequence_last_value/1 txid_current_if_assigned/0",
-    "''": "pg_advisory_lock/1/2 pg_advisory_xact_lock/1/2 pg_advisory_unlock_all/0",  # void
-    "'UTF8'": "pg_client_encoding/0 getdatabaseencoding/0",
-    "[]::INTEGER[]": "pg_blocking_pids/1",
-    "TIMESTAMPTZ '2000-01-01 00:00:00+00'": "pg_postmaster_start_time/0 pg_conf_load_time/0",
-    "1::BIGINT": "txid_current/0 pg_current_xact_id/0",
-}
-
 # Reading is allowed, and nothing else is; the name of a privilege is the last parameter.
 _READABLE = "lower({}) IN ('select', 'usage', 'connect', 'temp', 'temporary', 'execute')"
-_PRIVILEGES = """
-    has_table_privilege/2/3 has_schema_privilege/2/3 has_database_privilege/2/3
-    has_any_column_privilege/2/3 has_sequence_privilege/2/3 has_function_privilege/2/3
-    has_language_privilege/2/3 has_tablespace_privilege/2/3 has_column_privilege/3/4
-"""
 
 MOST_PAIRS = 12  # of json_build_object(), which takes any number
 
@@ -206,9 +164,9 @@ CREATE MACRO pgc.pg_listening_channels() AS TABLE SELECT '' AS pg_listening_chan
 def statements() -> Iterator[str]:
     """Views and macros, in an order in which each finds those that it needs."""
     yield _VIEWS
-    for constant, functions in _CONSTANT.items():
+    for constant, functions in CONSTANT.items():
         yield from _alike(functions, constant)
-    yield from _alike(_PRIVILEGES, _READABLE)
+    yield from _alike(PRIVILEGES, _READABLE)
     pairs = [[(f"k{i}", f"v{i}") for i in range(n)] for n in range(1, MOST_PAIRS + 1)]
     yield "CREATE MACRO pgc.json_build_object" + ", ".join(
         f"({', '.join(f'{k}, {v}' for k, v in each)})"
