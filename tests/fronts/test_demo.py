@@ -383,6 +383,12 @@ def test_columns_depend_on_each_other_as_the_recipe_says():
     assert table.cost.min() >= 1
 
 
+def test_the_spec_lists_what_the_recipe_makes():
+    columns = tomllib.loads(q.SPEC_TEXT)["columns"]
+    assert columns["disease"]["domain"] == list(DISEASES)
+    assert columns["smoker"]["domain"] == list(SMOKER)
+
+
 def test_a_posterior_is_the_share_among_rows_that_look_alike():
     """Perturb many rows by hand and count: the posterior of three columns."""
     rng = np.random.default_rng(3)
