@@ -16,7 +16,7 @@ class, each as far as its standard error says (``shrunk``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -41,7 +41,6 @@ class Likelihood:
     silent: int  # cells that the release does not speak of
 
 
-@dataclass(eq=False, repr=False)
 class NaiveBayes(Classifier):
     """Naive Bayes built from the reconstructed counts of a release.
 
@@ -54,12 +53,16 @@ class NaiveBayes(Classifier):
     nothing: the feature is left out for such a row.
     """
 
-    alpha: float = 1.0
-    estimator: str = "inversion"
-    cuts: int = 8
-    shrink: bool = True
-    class_log_prior_: Floats = field(init=False)
-    likelihoods_: tuple[Likelihood, ...] = field(init=False)
+    def __init__(
+        self, alpha: float = 1.0, estimator: str = "inversion", cuts: int = 8, shrink: bool = True
+    ) -> None:
+        self.alpha = alpha
+        self.shrink = shrink
+        self.estimator = estimator
+        self.cuts = cuts
+
+    class_log_prior_: Floats
+    likelihoods_: tuple[Likelihood, ...]
 
     def _checked(self) -> dict[str, Any]:
         checked("alpha", self.alpha, 1e-9, np.inf)

@@ -8,7 +8,7 @@ noise.  A split is left out when the release refuses to speak of one of its side
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,6 @@ class _Candidate:
     order: tuple[int, int]  # of column and cell, to settle ties
 
 
-@dataclass(eq=False, repr=False)
 class DecisionTreeClassifier(Classifier):
     """A decision tree built from the reconstructed counts of a release.
 
@@ -58,12 +57,21 @@ class DecisionTreeClassifier(Classifier):
     ``n_queries_``.  ``print(tree)`` shows counts with their errors.
     """
 
-    criterion: str = "gini"
-    max_depth: int = 5
-    min_rows: float = 50
-    confidence: float = 0.95
-    cuts: int = 8
-    tree_: Node = field(init=False)
+    tree_: Node
+
+    def __init__(
+        self,
+        criterion: str = "gini",
+        max_depth: int = 5,
+        min_rows: float = 50,
+        confidence: float = 0.95,
+        cuts: int = 8,
+    ) -> None:
+        self.criterion = criterion
+        self.max_depth = max_depth
+        self.min_rows = min_rows
+        self.confidence = confidence
+        self.cuts = cuts
 
     def _checked(self) -> dict[str, Any]:
         if self.criterion not in CRITERIA:
