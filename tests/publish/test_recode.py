@@ -81,10 +81,9 @@ def here(tmp_path):
 
 def published(here, text, **options):
     (here / "spec.toml").write_text(text)
-    report = privsql.publish(
+    return privsql.publish(
         None, here / "r.duckdb", spec=here / "spec.toml", force=True, seed=1, **options
     )
-    return report
 
 
 def asked(here, question):
