@@ -20,7 +20,7 @@ from privsql.advise.widths import DRAWS, advise_widths
 from privsql.channels.channel import checked_number
 from privsql.errors import ProgrammingError
 from privsql.publish.perturb.draws import spec_beside
-from privsql.release.spec import Spec
+from privsql.release.spec import Spec, refuse_undecided
 
 GOALS = "epsilon, rho, s, relative_error with probability, small_sum, or queries"
 
@@ -73,6 +73,8 @@ def advise(
     rho = None if rho is None else _numbers("rho", rho, 2)  # type: ignore[assignment]
     s = None if s is None else _numbers("s", s, 3)  # type: ignore[assignment]
     wanted = spec_beside(Path(spec)) if isinstance(spec, (str, Path)) else spec
+    if wanted is not None:
+        refuse_undecided(wanted)
     names = [columns] if isinstance(columns, str) else list(columns)
     sizes = [values] if isinstance(values, int) else list(values)
     paths = None if source is None else [source] if isinstance(source, str) else list(source)
