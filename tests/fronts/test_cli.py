@@ -360,7 +360,7 @@ def test_perturb_overwrites_only_by_force_and_never_what_it_reads(tmp_path):
     rows, spec, batch = (tmp_path / name for name in ("rows.csv", "spec.toml", "batch.csv"))
     rows.write_text("city,illness\nnorth,flu\n")
     spec.write_text(PERTURBED)
-    command = ["perturb", str(spec), "-i", str(rows), "-o"]
+    command = ["perturb", str(spec), "--accept-public", "city", "-i", str(rows), "-o"]
     runner = CliRunner()
     for target in (rows, spec):
         before = target.read_text()
