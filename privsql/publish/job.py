@@ -44,7 +44,7 @@ from privsql.publish.perturb.rows import (
 from privsql.publish.prepare import WHOLE, Job, resolve
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.rounded import Rounding
-from privsql.publish.source import open_source
+from privsql.publish.source import in_utc, open_source
 from privsql.publish.staging import check_room, staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, published_table, quoted
@@ -82,7 +82,7 @@ def publish(
         folder = held.enter_context(staging(target, force=force))
         joined = wanted.sources_joined if source is None else ()
         opened = open_source(paths, joined=joined, on=wanted.join, text=wanted.words)
-        raw = held.enter_context(closing(opened))
+        raw = in_utc(held.enter_context(closing(opened)), [each.name for each in wanted.sensitive])
         check_columns(wanted, raw)
         spare(target, raw, wanted, spec)
         checked = misfits(raw, wanted)

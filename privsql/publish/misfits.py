@@ -152,7 +152,7 @@ class _Column:
             return
         outside = codes == OUTSIDE
         if pa.types.is_floating(values.type) and outside.any():
-            finite: Any = pc.is_finite(values).fill_null(True)  # noqa: FBT003
+            finite: Any = pc.is_finite(values).fill_null(True)
             self.endless.add(start, outside & ~_mask(finite), None)
             outside &= _mask(finite)
         self.outside.add(start, outside, values)

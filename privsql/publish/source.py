@@ -25,7 +25,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from duckdb import ColumnExpression
+from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.database import MEMORY, quiet
@@ -51,6 +51,9 @@ ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
 
 # How the CSV reader names the place of an error.
 CSV_LINE, CSV_COLUMN = r"CSV Error on Line: (\d+)", r'(?m)^Error when converting column "(.+?)"\.'
+
+# Moments, as DuckDB calls their type.
+ZONED = "TIMESTAMP WITH TIME ZONE"
 
 # Keys of these types are equal when their numbers are.
 INTEGERS = set(map(str.upper, WHOLE_NUMBERS))
@@ -129,6 +132,16 @@ class Source:
             values: pa.ChunkedArray[Any] = table.column(0)
             return values
 
+    def figures(self, aggregates: str) -> tuple[Any, ...]:
+        """One row of aggregates over all rows, values as Python has them.
+
+        Through Arrow: DuckDB needs a package that is not there to fetch a time with a zone.
+        """
+        with readable():
+            keep_types(self.connection, False)
+            table = self.relation.aggregate(aggregates).to_arrow_table()
+        return tuple(column[0].as_py() for column in table.columns)
+
     def state(self) -> str:
         """A digest of the files: the same source has every row at the same place."""
         state = hashlib.blake2b(digest_size=16)
@@ -167,6 +180,25 @@ def open_source(
             paths = [spooled(held.enter_context(private_folder()))]
         opened = _open_files([file for path in paths for file in _expand(path)], text)
         return replace(opened, held=held.pop_all())
+
+
+def in_utc(source: Source, names: Collection[str]) -> Source:
+    """The source with the named columns' times in UTC where they have a time zone.
+
+    A domain of times has no zone, so sensitive times lose theirs: they are the same moments.
+    """
+    wanted = {name.casefold() for name in names}
+    zoned = {n for n, kind in source.columns if n.casefold() in wanted and kind == ZONED}
+    if not zoned:
+        return source
+    chosen = []
+    for name in source.names:
+        value: duckdb.Expression = ColumnExpression(name)
+        if name in zoned:
+            value = FunctionExpression("timezone", ConstantExpression("UTC"), value)
+        chosen.append(value.alias(name))
+    with readable():
+        return replace(source, relation=source.relation.select(*chosen))
 
 
 def _open_files(files: list[str], text: Collection[str]) -> Source:

@@ -44,7 +44,7 @@ from privsql.publish.perturb.rows import units_in, with_unit
 from privsql.publish.prepare import WHOLE
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
-from privsql.publish.source import Source, open_source
+from privsql.publish.source import Source, in_utc, open_source
 from privsql.publish.staging import staging
 from privsql.publish.types import as_written, common, plain
 from privsql.release.spec import Spec, check_source_columns
@@ -228,10 +228,10 @@ def _opened(local: Local, path: Path | None) -> Source:
     try:
         check_source_columns(local.spec, raw.names)
         raw.check_types(local.public)
+        return in_utc(raw, [name for name, _, _ in local.sensitive])
     except BaseException:
         raw.close()
         raise
-    return raw
 
 
 def _chunks(raw: Source, local: Local) -> Iterator[pa.RecordBatch]:
