@@ -148,7 +148,7 @@ def _check_parquet(path: Path) -> None:
 
 
 def _check_text(path: Path, start: bytes) -> None:
-    packing = PACKED.get(path.suffix.lower())
+    packing: Any = PACKED.get(path.suffix.lower())
     if packing is not None:
         try:
             with pa.input_stream(str(path), compression=packing) as file:

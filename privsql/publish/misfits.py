@@ -123,7 +123,7 @@ class _Found:
         if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
         try:
-            ends = pc.min_max(values).as_py()
+            ends: Any = pc.min_max(values).as_py()
         except pa.ArrowException:  # a type without an order
             ends = {"min": None, "max": None}
         if ends["min"] is not None:

@@ -605,11 +605,13 @@ def watched(*arguments):
 job.working = watched
 assert appending.working is working is database.working
 job.publish("raw.parquet", "out.duckdb", spec="spec.toml", seed=1)
-for source in ("raw.parquet", "out.duckdb::patients"):
+import duckdb
+with duckdb.connect("rows.duckdb") as made:
+    made.execute("CREATE TABLE patients AS FROM 'raw.parquet'")
+for source in ("raw.parquet", "rows.duckdb::patients"):
     opened = open_source([source])
     seen.append(opened.connection.execute(loud).fetchall()[0][0])
     opened.close()
-import duckdb
 print(seen, duckdb.connect().execute(loud).fetchall())
 """
 
