@@ -36,9 +36,11 @@ FAILED = (
 # Private folders begin with this, and so do their locks, which end in ``LOCK``.
 PRIVATE, LOCK = "privsql-private-", ".lock"
 
-# Temporary disk that a row needs while it is published, as measured: the staged rows, and what
-# sorting them spills.  More columns than these need more.
+# Room that a row needs while it is published, as measured: the staged rows, and what sorting them
+# takes.  More columns than these need more.  As much as this stays in memory, and a row of the
+# release itself is small.
 ROW_BYTES, ROW_COLUMNS = 150, 8
+IN_MEMORY, RELEASED_BYTES = 10**9, 5
 
 # A need above this is told before any row is written.
 TOLD = 10**9
@@ -122,7 +124,8 @@ def check_room(
     folder: Path, rows: int, columns: int, usage: Callable[[Path], Any] = shutil.disk_usage
 ) -> str | None:
     """Refuse a disk without room for the work, or say how much is needed where that is much."""
-    need = rows * ROW_BYTES * max(columns, ROW_COLUMNS) // ROW_COLUMNS
+    worked = rows * ROW_BYTES * max(columns, ROW_COLUMNS) // ROW_COLUMNS
+    need = max(worked - IN_MEMORY, rows * RELEASED_BYTES)
     free = usage(folder).free
     if free < need:
         raise OperationalError(

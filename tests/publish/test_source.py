@@ -382,14 +382,14 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(tmp_path):
     assert check_room(tmp_path, 1_000_000, 6, usage) is None
     said = check_room(tmp_path, 50_000_000, 6, usage)
     assert said == (
-        "publishing 50,000,000 rows needs about 7.5 GB of temporary disk space beside the release;"
+        "publishing 50,000,000 rows needs about 6.5 GB of temporary disk space beside the release;"
         " 10 GB are free"
     )
     with pytest.raises(OperationalError) as caught:
         check_room(tmp_path, 1_000_000_000, 6, usage)
-    assert "needs about 150 GB" in str(caught.value)
+    assert "needs about 149 GB" in str(caught.value)
     assert "10 GB are free there" in str(caught.value)
-    with pytest.raises(OperationalError, match="needs about 15 GB"):
+    with pytest.raises(OperationalError, match="needs about 14 GB"):
         check_room(tmp_path, 50_000_000, 16, usage)
 
 
@@ -399,7 +399,7 @@ def test_publishing_says_and_refuses(tmp_path, monkeypatch):
     told: list[str] = []
     source, out = str(tmp_path / "raw.csv"), tmp_path / "r.duckdb"
     privsql.publish(source, out, spec=parse_spec(SPEC), seed=1, say=told.append)
-    assert [line[:40] for line in told] == ["publishing 30 rows needs about 3 GB of t"]
+    assert [line[:40] for line in told] == ["publishing 30 rows needs about 2 GB of t"]
     monkeypatch.setattr("privsql.publish.staging.ROW_BYTES", 10**15)
     with pytest.raises(OperationalError, match="temporary disk space"):
         privsql.publish(source, tmp_path / "b.duckdb", spec=parse_spec(SPEC), seed=1)
