@@ -156,13 +156,15 @@ class Pilots:
     def _published(self, spec: Spec, name: str | None, seed: int | None) -> Iterator[Session]:
         """A session on a release of the source, or of a sample; deleted when it ends."""
         from privsql.publish.job import publish
+        from privsql.publish.recode import unrecoded
         from privsql.session.session import Session
 
         out = self._folder / "pilot.duckdb"
         source: str | list[str] | None = None
         if name is not None:
             source = f"{self._folder}/{name}.duckdb::rows"
-            spec = replace(spec, columns=self._sampled_columns(spec))
+            # It was recoded when it was taken.
+            spec = unrecoded(replace(spec, columns=self._sampled_columns(spec)))
         elif STDIN in spec.source:  # which was read already, and is there as a file
             source = list(self._raw.files)
         publish(source, out, spec=spec, seed=seed)

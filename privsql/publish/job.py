@@ -42,14 +42,14 @@ from privsql.publish.perturb.rows import (
     published_channel,
 )
 from privsql.publish.prepare import WHOLE, Job, resolve
+from privsql.publish.recode import check_unique, open_for
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.rounded import Rounding
-from privsql.publish.source import in_utc, open_source
 from privsql.publish.staging import check_room, staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, published_table, quoted
 from privsql.release.reading import folded
-from privsql.release.spec import Spec
+from privsql.release.spec import Spec, refuse_undecided
 from privsql.release.store import count_rows, open_release, write_manifest
 
 STAGED = "CREATE TEMP TABLE staged AS"
@@ -75,15 +75,16 @@ def publish(
     of it succeeded.
     """
     wanted = spec if isinstance(spec, Spec) else spec_beside(Path(spec))
+    refuse_undecided(wanted)
     target = Path(out)
     notes = Notes()
-    paths = wanted.source if source is None else [source] if isinstance(source, str) else source
+    paths = [source] if isinstance(source, str) else source
     with ExitStack() as held:
         folder = held.enter_context(staging(target, force=force))
-        joined = wanted.sources_joined if source is None else ()
-        opened = open_source(paths, joined=joined, on=wanted.join, text=wanted.words)
-        raw = in_utc(held.enter_context(closing(opened)), [each.name for each in wanted.sensitive])
+        wanted, opened = open_for(wanted, paths, notes, show_values=show_values)
+        raw = held.enter_context(closing(opened))
         check_columns(wanted, raw)
+        check_unique(wanted, raw)
         spare(target, raw, wanted, spec)
         checked = misfits(raw, wanted)
         checked.raise_any(show_values=show_values)
@@ -108,7 +109,14 @@ def publish(
             record()
         commit(made, target)
     return PublishReport(
-        target, manifest, rows, tuple(notes.facts), tuple(notes.warnings), notes.rounded
+        target,
+        manifest,
+        rows,
+        tuple(notes.facts),
+        tuple(notes.warnings),
+        notes.rounded,
+        notes.clipped,
+        notes.others,
     )
 
 

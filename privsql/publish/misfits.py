@@ -10,7 +10,7 @@ to change; its values only where the publisher asks for them, on a terminal of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,15 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from duckdb import ColumnExpression
 from numpy.typing import NDArray
 
 from privsql.channels import Domain, Grid
 from privsql.channels.domain import NULL, OUTSIDE
 from privsql.errors import DataError, DomainError, how_many
 from privsql.publish.keys.ledger import ROW
-from privsql.publish.source import Source
-from privsql.publish.types import plain
+from privsql.publish.source import BATCH, Source, readable
+from privsql.publish.types import keep_types, plain
 from privsql.release.columns import ColumnSpec
 from privsql.release.reading import folded
 from privsql.release.spec import Spec
@@ -273,6 +274,37 @@ def misfits(source: Source, spec: Spec, *, cast: bool = False) -> Checked:
             check.add(rows, values)
         rows += batch.num_rows
     return Checked(rows, tuple(each for check in checks.values() for each in check.found()))
+
+
+def uncast(source: Source, wrong: Mapping[str, tuple[duckdb.Expression, str]]) -> Checked:
+    """Values that cannot be cast: by column, the condition that says so and the type."""
+    if not wrong:
+        return Checked(0, ())
+    conditions = [condition.alias(f"wrong{i}") for i, (condition, _) in enumerate(wrong.values())]
+    values = [ColumnExpression(name) for name in wrong]
+    with readable():
+        keep_types(source.connection, False)
+        reader = source.relation.select(*conditions, *values).to_arrow_reader(BATCH)
+        found, rows = [_Found() for _ in wrong], 0
+        for batch in reader:
+            for i, each in enumerate(found):
+                mask: Any = pc.fill_null(batch.column(i), False)
+                each.add(rows, _mask(mask), batch.column(len(found) + i))
+            rows += batch.num_rows
+    named = zip(wrong.items(), found, strict=True)
+    return Checked(
+        rows,
+        tuple(
+            _misfit(
+                name,
+                each,
+                f"{how_many(each.count, 'value')} cannot be cast to {kind}",
+                "cast to a type that holds them, or clean the source first",
+            )
+            for (name, (_, kind)), each in named
+            if each.count
+        ),
+    )
 
 
 def read_text(values: Any, domain: Domain) -> Any:

@@ -42,18 +42,27 @@ from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.retention import Sampler
 from privsql.publish.perturb.rows import units_in, with_unit
 from privsql.publish.prepare import WHOLE
+from privsql.publish.recode import open_for
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
-from privsql.publish.source import Source, in_utc, open_source
+from privsql.publish.source import Source
 from privsql.publish.staging import staging
 from privsql.publish.types import as_written, common, plain
-from privsql.release.spec import Spec, check_source_columns
+from privsql.release.spec import Spec, refuse_undecided
 
 
 class Local:
     """The rules of a spec, for streaming rows without access to the whole table."""
 
     def __init__(self, spec: Spec, randomness: Randomness) -> None:
+        refuse_undecided(spec)
+        ranked = [column.name for column in spec.public if column.recoding.top is not None]
+        if ranked:
+            raise NotSupportedError(
+                f"{', '.join(ranked)}: the most frequent values are those of the whole table, which"
+                " a client does not have",
+                hint="list the values that stay: map with map_other",
+            )
         mechanisms = (*WHOLE, "finegrain")
         whole = [c.name for c in spec.sensitive if c.mechanism in mechanisms or c.domain is None]
         if whole:
@@ -114,6 +123,7 @@ def perturb(
     before a row is read.
     """
     wanted, notes = spec_beside(spec), Notes()
+    refuse_undecided(wanted)
     leaving = Leaving.of(wanted)
     if say is not None:
         for line in leaving.lines():
@@ -153,7 +163,7 @@ def perturb_file(
     """
     local = Local(spec, randomness)
     with ExitStack() as held:
-        raw = held.enter_context(closing(_opened(local, rows)))
+        raw = held.enter_context(closing(_opened(local, rows, notes, show_values=show_values)))
         misfits(raw, spec, cast=True).raise_any(show_values=show_values)
         read = _chunks(raw, local)
         try:
@@ -219,19 +229,19 @@ def _is_parquet(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() in PARQUET
 
 
-def _opened(local: Local, path: Path | None) -> Source:
+def _opened(local: Local, path: Path | None, notes: Notes | None, *, show_values: bool) -> Source:
     """The rows, as publishing reads them; what is public in CSV stays as it is written there."""
     # Few rows say little of a type: 01 may be a number here and a word in other people's rows.
     # It is made to fit the type of the release when the batch is appended.
-    text = [*local.spec.words, *local.public]
-    raw = open_source([STDIN if path is None else str(path)], text=text)
+    text = [column.name for column in local.spec.public if not column.recoding.changes]
+    paths = [STDIN if path is None else str(path)]
+    _, raw = open_for(local.spec, paths, notes, text=text, show_values=show_values)
     try:
-        check_source_columns(local.spec, raw.names)
         raw.check_types(local.public)
-        return in_utc(raw, [name for name, _, _ in local.sensitive])
     except BaseException:
         raw.close()
         raise
+    return raw
 
 
 def _chunks(raw: Source, local: Local) -> Iterator[pa.RecordBatch]:
