@@ -85,6 +85,13 @@ def _open(
         found = projected(found, _as_published(spec, manifest))
     found.create_view("source_rows")
     types = {column.name: f"::{column.type}" for column in manifest.public}
+    there = dict(zip(found.columns, map(str, found.types), strict=True))
+    # Sensitive times with a zone were published in UTC.
+    types |= {
+        column.name: " AT TIME ZONE 'UTC'"
+        for column in manifest.sensitive
+        if there[named[column.name.casefold()]] == "TIMESTAMP WITH TIME ZONE"
+    }
     parts = [
         f"{quoted(named[name.casefold()])}{types.get(name, '')} AS {quoted(name)}"
         for name in (*manifest.groups.columns, *(column.name for column in manifest.sensitive))

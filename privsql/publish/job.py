@@ -33,6 +33,7 @@ from privsql.publish.database import store, working
 from privsql.publish.groups.numbering import group_rows, marked, stage_again
 from privsql.publish.groups.sampling import cut_down
 from privsql.publish.keys.ledger import ROW
+from privsql.publish.misfits import misfits
 from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.rows import (
     Progress,
@@ -44,7 +45,7 @@ from privsql.publish.prepare import WHOLE, Job, resolve
 from privsql.publish.recode import check_unique, open_for
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.rounded import Rounding
-from privsql.publish.staging import staging
+from privsql.publish.staging import check_room, staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, published_table, quoted
 from privsql.release.reading import folded
@@ -62,12 +63,16 @@ def publish(
     force: bool = False,
     seed: int | None = None,
     accept_loss: bool = False,
+    show_values: bool = False,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> PublishReport:
     """Publish a table as a release: one DuckDB file with the published rows and the manifest.
 
-    ``source`` overrides the spec's.  ``seed`` is for tests and makes the release unsafe.
-    Nothing is left on disk unless all of it succeeded.
+    ``source`` overrides the spec's; ``-`` is standard input.  ``seed`` is for tests and makes the
+    release unsafe.  ``show_values`` puts values that do not fit into the error about them, and
+    ``say`` takes what is to be told before the work begins.  Nothing is left on disk unless all
+    of it succeeded.
     """
     wanted = spec if isinstance(spec, Spec) else spec_beside(Path(spec))
     refuse_undecided(wanted)
@@ -76,11 +81,16 @@ def publish(
     paths = [source] if isinstance(source, str) else source
     with ExitStack() as held:
         folder = held.enter_context(staging(target, force=force))
-        wanted, opened = open_for(wanted, paths, notes)
+        wanted, opened = open_for(wanted, paths, notes, show_values=show_values)
         raw = held.enter_context(closing(opened))
         check_columns(wanted, raw)
         check_unique(wanted, raw)
         spare(target, raw, wanted, spec)
+        checked = misfits(raw, wanted)
+        checked.raise_any(show_values=show_values)
+        need = check_room(folder, checked.rows, len(wanted.public) + len(wanted.sensitive))
+        if need is not None and say is not None:
+            say(need)
         check_units(wanted, raw, notes)
         draws = open_draws(wanted, seed, notes)
         if draws.ledger is not None:

@@ -9,7 +9,7 @@ same.  Conditions and constants are expressions with bound values; nothing is pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -21,9 +21,10 @@ from duckdb import CaseExpression, ColumnExpression, ConstantExpression, Functio
 
 from privsql.channels import Categorical, Grid
 from privsql.errors import DataError, how_many
+from privsql.publish.misfits import uncast
 from privsql.publish.report import Moved, Notes
 from privsql.publish.rounded import naming
-from privsql.publish.source import Source, open_source, readable
+from privsql.publish.source import Source, in_utc, open_source, readable
 from privsql.publish.types import WHOLE_NUMBERS, keep_types
 from privsql.release.reading import folded
 from privsql.release.recoding import OTHER, Edge, Recoding
@@ -48,20 +49,27 @@ FEW_ROWS = 20
 
 
 def open_for(
-    spec: Spec, paths: Sequence[str] | None = None, notes: Notes | None = None
+    spec: Spec,
+    paths: Sequence[str] | None = None,
+    notes: Notes | None = None,
+    *,
+    text: Collection[str] = (),
+    show_values: bool = False,
 ) -> tuple[Spec, Source]:
     """Open the source of a spec, or other paths, and recode it; observed domains are settled.
 
     Refused are sources whose columns are not those of the spec, values that cannot be cast, and
-    observed domains that show too much.
+    observed domains that show too much.  Columns in ``text`` are text in CSV files; ``show_values``
+    puts values that cannot be cast into the error about them.
     """
     joined = spec.sources_joined if paths is None else ()
     given = spec.source if paths is None else paths
-    source = open_source(given, joined=joined, on=spec.join, text=spec.words)
+    source = open_source(given, joined=joined, on=spec.join, text=(*spec.words, *text))
     told = notes or Notes()
     try:
         check_source_columns(spec, source.names)
-        check_casts(source, spec)
+        source = in_utc(source, [column.name for column in spec.sensitive])
+        check_casts(source, spec, show_values=show_values)
         spec = with_observed(source, spec, told)
         told.move(*moved(source, spec))
         return spec, recoded(source, spec)
@@ -122,27 +130,15 @@ def moved(source: Source, spec: Spec) -> tuple[tuple[Moved, ...], tuple[Moved, .
     return tuple(clipped), tuple(others)
 
 
-def check_casts(source: Source, spec: Spec) -> None:
+def check_casts(source: Source, spec: Spec, *, show_values: bool = False) -> None:
     """Refuse values that the type of ``cast`` does not hold, all columns at once."""
     kinds = {folded(n): (n, k) for n, k in zip(source.names, source.relation.types, strict=True)}
-    wanted = [c for c in spec.columns if c.recoding.cast is not None]
-    if not wanted:
-        return
-    counted = []
-    for column in wanted:
-        name, kind = kinds[folded(column.name)]
-        counted.append(_count(uncastable(name, kind, str(column.recoding.cast))))
-    with readable():
-        row = source.relation.aggregate(counted).fetchall()[0]
-    wrong = [
-        f"{how_many(int(count), 'value')} of {column.name} cannot be cast to {column.recoding.cast}"
-        for column, count in zip(wanted, row, strict=True)
-        if count
-    ]
-    if wrong:
-        raise DataError(
-            "; ".join(wrong), hint="cast to a type that holds them, or clean the source first"
-        )
+    wrong = {}
+    for column in spec.columns:
+        if column.recoding.cast is not None:
+            name, kind = kinds[folded(column.name)]
+            wrong[name] = (uncastable(name, kind, column.recoding.cast), column.recoding.cast)
+    uncast(source, wrong).raise_any(show_values=show_values)
 
 
 def uncastable(name: str, kind: Type, wanted: str) -> Expression:

@@ -19,7 +19,7 @@ from typing import Any
 
 from privsql.channels import Grid, Uniform
 from privsql.errors import Error
-from privsql.publish.source import Source, open_source, readable
+from privsql.publish.source import Source, in_utc, open_source
 from privsql.release.columns import EPSILON_LIMIT, rounded_down
 from privsql.release.names import quoted
 
@@ -90,7 +90,8 @@ def starter(source: str, beside: Path | None = None) -> str:
 
     A spec names its source from where it lies itself: in the folder ``beside``, or here.
     """
-    with closing(open_source([source])) as raw:
+    with closing(open_source([source])) as opened:
+        raw = in_utc(opened, opened.names)  # domains of times have no zone
         facts = [_facts(raw, name, kind) for name, kind in raw.columns]
         unit = next((f for f in facts if UNIT.search(f.name) and f.unique), None)
         lines = []
@@ -114,9 +115,7 @@ def _facts(raw: Source, name: str, kind: str) -> Facts:
     ordered = not kind.startswith(("STRUCT", "MAP", "BLOB")) and "[" not in kind
     ends = f"min({column}), max({column})" if ordered else "NULL, NULL"
     counts = f"count(*), approx_count_distinct({column}), count(*) - count({column})"
-    with readable():
-        row = raw.relation.aggregate(f"{counts}, {ends}").fetchall()[0]
-    rows, distinct, nulls, low, high = row
+    rows, distinct, nulls, low, high = raw.figures(f"{counts}, {ends}")
     if distinct <= 2 * LISTED:
         distinct = raw.different(name)
     return Facts(name, kind, rows, distinct, nulls, low, high)

@@ -210,9 +210,9 @@ def test_labels_of_whole_numbers_are_different_and_sorted(edges):
         ("day", "bins = [5]", "column day: bins are of numbers, and its type is DATE"),
         ("age", 'cut = "month"', 'column age: cut = "month" is of dates, and its type is INTEGER'),
         ("day", 'cut = "hour"', 'column day: cut = "hour" is of times, and its type is DATE'),
-        ("town", 'cast = "INTEGER"', "of town cannot be cast to INTEGER"),
-        ("size", 'cast = "INTEGER"', "of size cannot be cast to INTEGER"),
-        ("size", 'cast = "DECIMAL(5, 1)"', "of size cannot be cast to DECIMAL(5,1)"),
+        ("town", 'cast = "INTEGER"', "cannot be cast to INTEGER"),
+        ("size", 'cast = "INTEGER"', "cannot be cast to INTEGER"),
+        ("size", 'cast = "DECIMAL(5, 1)"', "cannot be cast to DECIMAL(5,1)"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(here, name, keys, reason):
@@ -234,7 +234,8 @@ def test_a_number_that_is_written_with_a_point_is_cast(here):
     found = asked(here, "SELECT income, COUNT(*) AS n FROM t GROUP BY income ORDER BY income")
     assert [row["income"] for row in found] == [20000, 35000, None]
     (here / "raw.csv").write_text(rows + "1.5,flu\n")
-    with pytest.raises(DataError, match="1 value of income cannot be cast to INTEGER"):
+    named = r"column income: 1 value cannot be cast to INTEGER \(row 31\)"
+    with pytest.raises(DataError, match=named):
         published(here, text + income + word)
 
 
