@@ -285,6 +285,8 @@ def test_several_rows_a_person(clinic, tmp_path):
     report = audit(tmp_path / "r.duckdb", tmp_path / "raw.parquet", error=0.9, miss=0.9)
     first = verdict(report, "release", "epsilon")
     assert (first.verdict, "one row per person" in first.advice) == ("void", True)
+    total = sum(column.epsilon for column in report.columns)
+    assert f"each loses {total:.4g}, up to {2 * total:.4g} together" in first.text
     assert verdict(report, "ill", "(n, eps, delta)").verdict == "open"
     assert verdict(report, "ill", "rho1-rho2").verdict == "note"
     assert "one row per person" in verdict(report, "ill", "(lambda, delta)").advice

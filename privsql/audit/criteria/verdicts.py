@@ -67,7 +67,8 @@ def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             change = f"retention {_down(most)} or less would do for {column.values:,} values"
             change += ", or a coarser domain" * (column.values > MANY)
         # A draw that can be repeated, or what raw data decided, is not in the channel.
-        bare = report.privacy.seeded or bool(report.privacy.raw)
+        privacy = report.privacy
+        bare = privacy.seeded or bool(privacy.raw) or several_rows(privacy)
         text = (
             f"gamma {column.gamma:.4g}, epsilon {column.epsilon:.4g}; {pair} allows gamma"
             f" {allowed:.4g}. Upward a prior of {asked.rho1:g} reaches at most {column.upward:.3g};"
