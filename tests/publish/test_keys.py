@@ -188,7 +188,7 @@ def test_lines_of_one_row_a_person_are_written_as_ever(ledger):
     assert "rows_per_unit" not in ledger.path.read_text()
     for wrong in ("0", "-1", '"x"'):
         line = ledger.path.read_text().replace("{", f'{{"rows_per_unit": {wrong}, ', 1)
-        with pytest.raises(ValueError, match="at least one row|invalid literal"):
+        with pytest.raises(ValueError, match=r"at least one row|invalid literal"):
             Publication.from_json(line)
 
 

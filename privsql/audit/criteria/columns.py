@@ -13,12 +13,12 @@ from privsql.audit.criteria.amplification import (
     breach,
     gamma_for,
     identity_limit,
-    reconstructible_rows,
     s_limit,
     s_limit_many,
     s_limit_sets,
     value_gammas,
 )
+from privsql.audit.criteria.expected import rows_for_share, share_half_width
 from privsql.audit.criteria.findings import ColumnAudit, JointAudit, Thresholds, ValueAudit
 from privsql.audit.criteria.small_sums import (
     large_sum_utility,
@@ -69,8 +69,9 @@ def audit_column(
         }
     needed = reached = None
     if one and kept is not None:
-        needed = reconstructible_rows(asked.error, asked.miss, kept[0])
-        reached = asked.error * math.sqrt(needed / rows) if rows else math.inf
+        masses = _masses(channel, own=own)
+        needed = rows_for_share(kept[0], masses, asked.error, asked.miss)
+        reached = share_half_width(rows, kept[0], masses, asked.miss, total)
     diagonal = kept_chances(channel)
     return ColumnAudit(
         name=column.name,
@@ -93,6 +94,13 @@ def audit_column(
         per_value=_values(channel, shares, (rows, total or rows), diagonal, gamma),
         **extra,  # type: ignore[arg-type]
     )
+
+
+def _masses(channel: Channel, *, own: bool) -> Array:
+    """Chances of single values among the replacements; any, where these are the column itself."""
+    if own:
+        return np.array([0.5])
+    return channel.replacing if isinstance(channel, Replace) else np.array([1 / channel.size])
 
 
 def retention(channel: Channel) -> tuple[float, float] | None:

@@ -17,7 +17,9 @@ Array = NDArray[np.float64]
 
 # holds: the criterion is met.  fails: it is not.  open: the release alone cannot tell, or only
 # by estimates.  void: there is nothing to hold, with the reason.  note: no verdict.
-Verdict = Literal["holds", "fails", "open", "void", "note"]
+# useful, weak: a figure of utility, which no criterion of privacy is about.
+Verdict = Literal["holds", "fails", "open", "void", "note", "useful", "weak"]
+UNMET: tuple[Verdict, ...] = ("fails", "void", "open")
 
 
 @dataclass(frozen=True)

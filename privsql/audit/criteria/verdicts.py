@@ -143,26 +143,7 @@ def _rare(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
 def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
     asked, finding = report.asked, partial(Finding, column.name)
     if column.rows_needed is not None and column.reached_error is not None:
-        fine = report.effective >= column.rows_needed
-        there = f"there are {report.trials:,}"
-        unsure = ""
-        if report.trials != report.rows:
-            there += (
-                " left after groups were cut down, worth"
-                f" {math.floor(report.effective):,} rows of equal weight"
-            )
-            if report.duplicated:
-                unsure = "; the number of independent trials among duplicated rows is not known"
-        if several_rows(report.privacy):
-            unsure = "; rows of one person are not independent, so they carry less information"
-        text = (
-            f"a share within {asked.error:g} with chance {1 - asked.miss:g} needs"
-            f" {math.ceil(column.rows_needed):,} rows, and {there}, which"
-            f" give {column.reached_error:.3g} (OLAP theorem 1, a loose bound){unsure}"
-        )
-        advice = None if fine else "more rows, a higher retention, or a wider error"
-        verdict: Verdict = ("open" if unsure else "holds") if fine else "fails"
-        yield finding("(n, eps, delta)", verdict, text, advice)
+        yield finding("(n, eps, delta)", *_share(column, column.rows_needed, report))
     if column.small_sum is not None and column.large_sum is not None:
         fine = column.small_sum >= asked.small_sum
         text = (
@@ -176,6 +157,32 @@ def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             f" paper's T_f of {column.large_sum_printed:.2g} divides by n twice)"
         )
         yield finding("large sums", "note", text)
+
+
+def _share(
+    column: ColumnAudit, needed: float, report: AuditReport
+) -> tuple[Verdict, str, str | None]:
+    """How precisely the share of a value is known: a figure of utility."""
+    asked = report.asked
+    there = f"there are {report.trials:,}"
+    unsure = ""
+    if report.trials != report.rows:
+        there += (
+            " left after groups were cut down, worth"
+            f" {math.floor(report.effective):,} rows of equal weight"
+        )
+        if report.duplicated:
+            unsure = "; the number of independent trials among duplicated rows is not known"
+    if several_rows(report.privacy):
+        unsure = "; rows of one person are not independent, so they carry less information"
+    text = (
+        f"the share of one value over all rows is known to within {column.reached_error:.2g} with"
+        f" chance {1 - asked.miss:g}, whatever the shares are; {asked.error:g} needs"
+        f" {math.ceil(needed):,} rows, and {there}{unsure}"
+    )
+    if column.reached_error is not None and column.reached_error > asked.error:
+        return "weak", text, "for more precision: more rows, or a higher retention"
+    return "note" if unsure else "useful", text, None
 
 
 def _decoys(asked: Thresholds) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsql.audit.criteria.findings import (
+    UNMET,
     ColumnAudit,
     Finding,
     GroupAudit,
@@ -66,8 +67,11 @@ class AuditReport:
 
     @property
     def holds(self) -> bool:
-        """Whether every criterion is met: none fails, none is void, none is left open."""
-        return all(finding.verdict in ("holds", "note") for finding in self.findings)
+        """Whether every criterion is met: none fails, none is void, none is left open.
+
+        Figures of utility are no criteria of privacy.
+        """
+        return not any(finding.verdict in UNMET for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinite figures are None."""

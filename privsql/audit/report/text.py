@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from privsql.audit.report.report import AuditReport
 
 WIDTH = 100
-MARKS = {"holds": "ok  ", "fails": "FAIL", "open": "?   ", "void": "VOID", "note": "    "}
+MARKS = {"holds": "ok  ", "fails": "FAIL", "open": "?   ", "void": "VOID"}
 
 # Groups whose tails are listed.
 SHOWN = 5
@@ -55,7 +55,7 @@ def report_text(report: AuditReport, width: int = WIDTH) -> str:
         lines += ["", _title(subject, report)]
         for finding in findings:
             text = f"{finding.criterion}: {finding.text}"
-            lines += _wrapped(text, f"{MARKS[finding.verdict]} ", width)
+            lines += _wrapped(text, f"{MARKS.get(finding.verdict, '    ')} ", width)
             if finding.advice:
                 lines += _wrapped(f"change: {finding.advice}", "       ", width)
     for group in report.groups:
