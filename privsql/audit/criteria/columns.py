@@ -91,7 +91,7 @@ def audit_column(
         rows_needed=needed,
         reached_error=reached,
         record_utility=None if shares is None or diagonal is None else float(shares @ diagonal),
-        per_value=_values(channel, shares, (rows, total or rows), diagonal, gamma),
+        per_value=_values(column, shares, (rows, total or rows), diagonal, gamma),
         **extra,  # type: ignore[arg-type]
     )
 
@@ -202,7 +202,7 @@ def _broken(channel: Channel, gamma: float, allowed: float) -> tuple[int, int]:
 
 
 def _values(
-    channel: Channel,
+    column: SensitiveColumn,
     shares: Array | None,
     rows: tuple[float, float],
     diagonal: Array | None,
@@ -211,6 +211,8 @@ def _values(
     """The values one by one, as many as are listed."""
     if diagonal is None:
         return ()
+    channel = column.channel
+    names = column.domain.decode(np.arange(min(channel.size, LISTED))).to_pylist()
     up, down = value_gammas(channel)
     if math.isinf(gamma):  # rows depend on each other or on the data: no ratio of T bounds them
         up, down = np.full(len(up), np.inf), np.full(len(up), np.inf)
@@ -223,6 +225,7 @@ def _values(
             float(diagonal[i]),
             None if shares is None else float(shares[i]),
             None if errors is None else float(errors[i]),
+            "NULL" if names[i] is None else str(names[i]),
         )
         for i in range(min(channel.size, LISTED))
     )

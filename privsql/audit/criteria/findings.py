@@ -35,6 +35,7 @@ class Thresholds:
     sum_error: float = 0.3  # e of small and large sums, SPLU 4
     alpha: int = 3  # counts up to this are small sums
     small_sum: float = 0.6  # T_P that is wanted
+    alone: float = 0.01  # at most this share of the rows may be alone in their public values
 
     def __post_init__(self) -> None:
         """Refuse thresholds outside their range."""
@@ -46,6 +47,7 @@ class Thresholds:
             "miss": self.miss,
             "sum_error": self.sum_error,
             "small_sum": self.small_sum,
+            "alone": self.alone,
         }
         wrong = [name for name, value in between.items() if not 0 < value < 1]
         if wrong:
@@ -90,6 +92,7 @@ class ValueAudit:
     kept: float  # T[i, i]
     share: float | None  # of the original rows: raw, or reconstructed
     error: float | None  # relative standard error of its reconstructed count
+    value: str = ""  # as it is written
 
 
 @dataclass(frozen=True)

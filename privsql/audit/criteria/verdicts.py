@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from privsql.audit.criteria.amplification import ROUNDING, gamma_for, rounded_down
 from privsql.audit.criteria.columns import OWN
 from privsql.audit.criteria.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
+from privsql.audit.criteria.public_columns import of_links, of_public_columns
 from privsql.audit.criteria.release_verdicts import (
     met_or_not,
     of_ratios,
@@ -31,10 +32,11 @@ MANY = 200
 
 def findings(report: AuditReport) -> tuple[Finding, ...]:
     """All sentences of a report, the release first, then its columns and their groups."""
-    found = [*of_release(report)]
+    found = [*of_release(report), *of_public_columns(report)]
     groups = {each.column: each for each in report.groups}
     for column in report.columns:
         found += _column(column, report)
+        found += of_links(column.name, report)
         if column.name in groups:
             found += _group(groups[column.name], column, report)
         elif column.mechanism == "decoy":
