@@ -57,11 +57,11 @@ def of_links(column: str, report: AuditReport) -> Iterator[Finding]:
 
 def link_text(link: Link) -> str:
     """What a public column tells of a sensitive one."""
-    text = f"{link.public} nearly determines it"
+    text = f"{link.public} nearly determines {link.sensitive}"
     if link.share is not None and link.base_share is not None:
         return (
-            f"{text}: it gives the right value for {link.share:.1%} of the rows"
-            f" ({link.base_share:.1%} would be right without it)"
+            f"{text}: it gives the right value for {100 * link.share:.3g}% of the rows"
+            f" ({100 * link.base_share:.3g}% would be right without it)"
         )
     return f"{text}: {_agreement(link)}"
 

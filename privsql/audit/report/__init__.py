@@ -5,6 +5,7 @@ text           for a terminal
 tables         SQL tables
 public_tables  what an analyst may see
 charts         SVG
+style          light, dark, print and phone
 page           HTML
 report         all of them
 """

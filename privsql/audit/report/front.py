@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Literal
 
 from privsql.audit.criteria.amplification import breach
 from privsql.audit.criteria.findings import UNMET, Finding
-from privsql.audit.criteria.public_columns import TOLD, UNIQUE, change_of, link_text
+from privsql.audit.criteria.public_columns import TOLD, UNIQUE, link_text
 from privsql.audit.criteria.release_verdicts import several_rows, worst
+from privsql.audit.report.text import share
 from privsql.release.columns import EPSILON_LIMIT
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Light:
     colour: Colour
     text: str
     change: tuple[str, ...] = ()
+    why: str = ""  # in a few words, where it is not green
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,10 @@ def front_page(report: AuditReport) -> Front:
     red = [light for light in lights if light.colour == "red"]
     amber = [light for light in lights if light.colour == "amber"]
     if red:
-        named = _listed([light.name.lower() for light in red])
-        return Front("no", f"No, not as it is: see {named}.", lights)
+        return Front("no", f"No, not as it is: {_listed([each.why for each in red])}.", lights)
     if amber:
-        named = _listed([light.name.lower() for light in amber])
-        return Front("if", f"Yes, if its publisher accepts what is said about {named}.", lights)
+        named = _listed([each.why for each in amber])
+        return Front("if", f"Yes, if its publisher accepts that {named}.", lights)
     return Front("yes", "Yes: nothing that was checked speaks against it.", lights)
 
 
@@ -77,25 +78,25 @@ def _public(report: AuditReport) -> Light:
         return Light(name, "green", "There are none: nothing tells people apart.")
     told = [link for link in report.links if link.verdict == "tells"]
     unsure = sorted({link.public for link in report.links if link.verdict == "open"})
-    said = [f"{found.share:.1%} of the rows are alone in their public values ({_of(report)})."]
+    alone = f"{share(found.alone, found.rows)} of the rows are alone in their public values"
+    many = found.share > report.asked.alone
+    said = [f"{alone} ({found.alone:,} of {found.rows:,})."]
+    why = [f"{each} identifies nearly every person" for each in found.identifying]
+    why += [f"{link.public} nearly determines {link.sensitive}" for link in told]
+    why += [alone] * (many and not found.identifying)
     if found.identifying:
         said.insert(0, f"{_listed(found.identifying)} identifies nearly every person.")
-    said += [f"{link.sensitive}: {link_text(link)}." for link in told]
+    said += [f"{link_text(link)}." for link in told]
     change = [f.advice for f in report.findings if f.criterion in (UNIQUE, TOLD) and f.advice]
-    if found.identifying or told or found.share > TOO_MANY * report.asked.alone:
-        return Light(name, "red", " ".join(said), tuple(dict.fromkeys(change)))
+    wanted = tuple(dict.fromkeys(change))
     if unsure:
-        said.append(f"Whether {_listed(unsure)} tells a sensitive column is not certain.")
-    if found.share > report.asked.alone or unsure:
-        wanted = [change_of(found)] if found.share > report.asked.alone else []
-        wanted += ["audit with the raw table (--raw) to decide"] * bool(unsure)
-        return Light(name, "amber", " ".join(said), tuple(wanted))
-    return Light(name, "green", " ".join([*said, "No public column tells a sensitive one."]))
-
-
-def _of(report: AuditReport) -> str:
-    found = report.uniqueness
-    return "" if found is None else f"{found.alone:,} of {found.rows:,}"
+        said.append(f"Whether {_listed(unsure)} determines a sensitive column is not certain.")
+        why.append(f"{_listed(unsure)} may determine a sensitive column")
+    if found.identifying or told or found.share > TOO_MANY * report.asked.alone:
+        return Light(name, "red", " ".join(said), wanted, _listed(why))
+    if many or unsure:
+        return Light(name, "amber", " ".join(said), wanted, _listed(why))
+    return Light(name, "green", " ".join([*said, "None determines a sensitive column."]))
 
 
 def _sensitive(report: AuditReport) -> Light:
@@ -110,10 +111,14 @@ def _sensitive(report: AuditReport) -> Light:
     if math.isinf(privacy.epsilon) and not privacy.raw:
         together = privacy.rows_per_unit * sum(column.epsilon for column in report.columns)
         red = red or not several_rows(privacy) or together > EPSILON_LIMIT
+    why = "published values may reveal the original ones"
+    if privacy.seeded or math.isinf(privacy.epsilon):
+        why = "no epsilon is promised"
     if not red and not any(f.verdict == "void" for f in unmet):
-        text += " Some criteria cannot be decided without the raw table."
-        change = ("audit with the raw table (--raw) to decide",)
-    return Light(name, "red" if red else "amber", text, change)
+        text += " Whether rare values are protected cannot be decided from what is at hand."
+        why = "rare values may be less protected"
+        change = change or ("audit with the raw table (--raw) to decide",)
+    return Light(name, "red" if red else "amber", text, change, why)
 
 
 def _loss(report: AuditReport) -> str:
@@ -156,11 +161,13 @@ def _analysts(report: AuditReport) -> Light:
     change = tuple(dict.fromkeys(f.advice for f in failing or unsure if f.advice))
     refused = report.policy is not None and report.policy.personal_groups == "refuse"
     if failing and report.protection is not None and report.asked_own:
-        return Light(name, "red", " ".join(said), change)
+        why = "personal groups exceed what the release was protected by"
+        return Light(name, "red", " ".join(said), change, why)
     if refused:
         said.append("A server refuses such questions; who holds the file can compute them.")
         return Light(name, "green", " ".join(said))
-    return Light(name, "amber", " ".join(said), change)
+    why = "shares within single personal groups can be estimated"
+    return Light(name, "amber", " ".join(said), change, why)
 
 
 def _groups(report: AuditReport, findings: list[Finding]) -> str:

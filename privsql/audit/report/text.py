@@ -38,7 +38,8 @@ def summary_text(report: AuditReport, width: int = WIDTH) -> str:
         else "figures are reconstructed from the release"
     )
     audited = f"Audit of {report.release}: {report.table}, {report.rows:,} rows; {source}"
-    lines += ["", *_wrapped(audited, "", width), *_wrapped(counts_text(report), "", width)]
+    counts = f"Criteria (see the appendix): {counts_text(report)}"
+    lines += ["", *_wrapped(audited, "", width), *_wrapped(counts, "", width)]
     return "\n".join([*lines, *_wrapped(report.privacy.statement(), "", width)])
 
 
@@ -48,7 +49,7 @@ def counts_text(report: AuditReport) -> str:
     said = [f"{counts['holds']} met", f"{counts['fails']} failed", f"{counts['void']} void"]
     if counts["open"]:
         said.append(f"{counts['open']} open (cannot be decided from what is at hand)")
-    return f"Criteria (see the appendix): {', '.join(said)}"
+    return ", ".join(said)
 
 
 def report_text(report: AuditReport, width: int = WIDTH) -> str:
@@ -58,7 +59,7 @@ def report_text(report: AuditReport, width: int = WIDTH) -> str:
     subjects = {column.name: i for i, column in enumerate(report.columns)}
     ordered = sorted(report.findings, key=lambda each: subjects.get(each.subject, -1))
     for subject, findings in groupby(ordered, key=lambda each: each.subject):
-        lines += ["", _title(subject, report)]
+        lines += ["", title_of(subject, report)]
         for finding in findings:
             text = f"{finding.criterion}: {finding.text}"
             lines += _wrapped(text, f"{MARKS.get(finding.verdict, '    ')} ", width)
@@ -125,13 +126,13 @@ def losses_table(report: AuditReport) -> tuple[tuple[str, ...], list[tuple[str, 
 def share(part: float, whole: float) -> str:
     """A share in percent; one that is not zero is not said to be.
 
-    >>> share(1, 8), share(0, 8), share(1, 100_000)
-    ('12.5%', '0%', '<0.1%')
+    >>> share(1, 8), share(0, 8), share(18, 4_000), share(1, 100_000)
+    ('12.5%', '0%', '0.45%', '<0.1%')
     """
     if not part:
         return "0%"
     found = part / max(whole, 1)
-    return "<0.1%" if found < 0.001 else f"{found:.1%}"
+    return "<0.1%" if found < 0.001 else f"{100 * found:.3g}%"
 
 
 def table_lines(
@@ -154,7 +155,8 @@ def _short(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _title(subject: str, report: AuditReport) -> str:
+def title_of(subject: str, report: AuditReport) -> str:
+    """What a subject of findings is, with its mechanism."""
     column = next((column for column in report.columns if column.name == subject), None)
     if column is None:
         return "The release"
