@@ -42,7 +42,8 @@ function measured() {
         const all = line.getTotalLength(), matrix = line.getScreenCTM();
         for (let k = 0; k <= 100; k++) {
           const p = line.getPointAtLength(all * k / 100).matrixTransform(matrix);
-          if (p.x > own.left + 1 && p.x < own.right - 1 && p.y > own.top + 2 && p.y < own.bottom - 2)
+          if (p.x > own.left + 1 && p.x < own.right - 1
+              && p.y > own.top + 2 && p.y < own.bottom - 2)
             { found.onLine.push(text.textContent); break; }
         }
       }

@@ -281,7 +281,8 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
         + "</tr>"
         for row in body
     )
-    return f'<div class="wide"><table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div>'
+    made = f"<thead><tr>{cells}</tr></thead><tbody>{rows}</tbody>"
+    return f'<div class="wide"><table>{made}</table></div>'
 
 
 def _findings(report: AuditReport) -> str:
@@ -298,7 +299,7 @@ def _finding(finding: Finding) -> str:
     advice = f'<p class="advice">Change: {escape(finding.advice)}</p>' if finding.advice else ""
     return (
         f'<div class="finding"><p><span class="verdict {finding.verdict}">{finding.verdict}</span>'
-        f" <b>{escape(finding.criterion)}</b>: {escape(finding.text)}</p>{advice}</div>"
+        f" <strong>{escape(finding.criterion)}</strong>: {escape(finding.text)}</p>{advice}</div>"
     )
 
 

@@ -73,7 +73,8 @@ th {{ font-weight: 600 }}
   td, td:first-child {{ display: flex; justify-content: space-between; gap: 1em; min-width: 0;
     border: 0; padding: .1em 0; text-align: right; white-space: normal }}
   td::before {{ content: attr(data-name); color: var(--soft); text-align: left }}
-  td:first-child {{ font-weight: 600 }} tr {{ border-bottom: 1px solid var(--rule); padding: .4em 0 }}
+  td:first-child {{ font-weight: 600 }}
+  tr {{ border-bottom: 1px solid var(--rule); padding: .4em 0 }}
 }}
 @media print {{
   :root {{ {LIGHT} color-scheme: light }}
