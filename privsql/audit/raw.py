@@ -78,7 +78,7 @@ def _open(con: duckdb.DuckDBPyConnection, paths: Sequence[str], manifest: Manife
     types = {column.name: f"::{column.type}" for column in manifest.public}
     parts = [
         f"{quoted(named[name.casefold()])}{types.get(name, '')} AS {quoted(name)}"
-        for name in (column.name for column in (*manifest.public, *manifest.sensitive))
+        for name in wanted
     ]
     con.execute(f"CREATE TEMP VIEW raw AS SELECT {', '.join(parts)} FROM source_rows")
 

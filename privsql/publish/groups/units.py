@@ -103,7 +103,7 @@ def rows_told(most: int) -> int:
     """
     if most <= EXACT:
         return max(most, 1)
-    unit = 10 ** (len(str(most)) - 1)
+    unit = int(10 ** (len(str(most)) - 1))
     return next(step * unit for step in (1, 2, 5, 10) if step * unit >= most)
 
 
