@@ -92,7 +92,7 @@ def _figures(report: AuditReport, width: int) -> list[str]:
 def causes_table(found: Uniqueness) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """What each public column does to the number of rows that are alone."""
     head = ("column", "values", "alone by it", "alone without it")
-    body = [
+    body: list[tuple[str, ...]] = [
         (each.name, f"{each.values:,}", share(each.alone, found.rows),
          share(each.without, found.rows))
         for each in found.columns
@@ -104,7 +104,7 @@ def losses_table(report: AuditReport) -> tuple[tuple[str, ...], list[tuple[str, 
     """What each sensitive column loses, and how precisely its shares are known."""
     rho1 = f"{report.asked.rho1:.0%}"
     head = ("column", "values", "kept", "epsilon", f"a belief of {rho1}", "shares known to")
-    body = []
+    body: list[tuple[str, ...]] = []
     for column in report.columns:
         kept = "-" if column.retention is None else f"{column.retention[0]:.3g}"
         if column.retention is not None and column.retention[1] > column.retention[0]:
