@@ -94,7 +94,7 @@ def _open(
     }
     parts = [
         f"{quoted(named[name.casefold()])}{types.get(name, '')} AS {quoted(name)}"
-        for name in (*manifest.groups.columns, *(column.name for column in manifest.sensitive))
+        for name in wanted
     ]
     con.execute(f"CREATE TEMP VIEW raw AS SELECT {', '.join(parts)} FROM source_rows")
 

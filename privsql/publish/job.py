@@ -91,7 +91,7 @@ def publish(
         need = check_room(folder, checked.rows, len(wanted.public) + len(wanted.sensitive))
         if need is not None and say is not None:
             say(need)
-        check_units(wanted, raw, notes)
+        several = check_units(wanted, raw, notes)
         draws = open_draws(wanted, seed, notes)
         if draws.ledger is not None:
             held.enter_context(draws.ledger.locked())
@@ -101,7 +101,7 @@ def publish(
         made = folder / "release.duckdb"
         with closing(working(made, folder)) as con:
             job = Job(wanted, raw, columns, draws, notes, con)
-            manifest, rows, record = _make(job, accept_loss, progress)
+            manifest, rows, record = _make(job, several, accept_loss, progress)
         open_release(made)  # what cannot be opened must not replace what can
         # Entered before it is in view: after a crash in between the ledger knows of one
         # publication too many, never of one too few.
@@ -121,7 +121,7 @@ def publish(
 
 
 def _make(
-    job: Job, accept_loss: bool, progress: Progress | None
+    job: Job, several: int, accept_loss: bool, progress: Progress | None
 ) -> tuple[m.Manifest, int, Callable[[], None] | None]:
     con, spec = job.con, job.spec
     con.execute("CREATE SCHEMA privsql")
@@ -148,7 +148,7 @@ def _make(
         )
         for column in job.columns
     )
-    privacy, record = _account(job, sensitive, release, accept_loss)
+    privacy, record = _account(job, sensitive, release, several, accept_loss)
     manifest = m.Manifest(
         release=release,
         software=f"privsql {version('privsql')}",
@@ -222,35 +222,51 @@ def _write_domains(job: Job) -> None:
 
 
 def _account(
-    job: Job, sensitive: Sequence[m.SensitiveColumn], release: str, accept_loss: bool
+    job: Job,
+    sensitive: Sequence[m.SensitiveColumn],
+    release: str,
+    several: int,
+    accept_loss: bool,
 ) -> tuple[m.Privacy, Callable[[], None] | None]:
-    """The privacy of a release after all publications so far, and what enters it in the ledger."""
+    """The privacy of a release after all publications so far, and what enters it in the ledger.
+
+    ``several`` are the rows of a person, at most.
+    """
     spec, draws, notes = job.spec, job.draws, job.notes
     losses = {
         c.name: draws.loss(c.name, c.mechanism, c.domain, c.channel, c.epsilon) for c in sensitive
     }
     ledger, state = draws.ledger, draws.state if spec.unit == ROW else ""
     total = sum(column.epsilon for column in sensitive)
-    publications, states, worst, record = 1, 1, total, None
+    publications, states, worst, most, record = 1, 1, total, several, None
     if ledger is not None:
         accounting = ledger.check(
-            spec.table, spec.unit, losses, release=release, source=state, accept_loss=accept_loss
+            *(spec.table, spec.unit, losses),
+            release=release,
+            source=state,
+            accept_loss=accept_loss,
+            rows_per_unit=several,
         )
         notes.account(accounting)
         publications, states = accounting.publications, accounting.states
         total, worst = accounting.epsilon, accounting.worst
+        most = accounting.rows_per_unit
 
         def record() -> None:
-            ledger.record(spec.table, spec.unit, losses, release, source=state)
+            ledger.record(
+                *(spec.table, spec.unit, losses, release), source=state, rows_per_unit=several
+            )
 
+    bounded = most == 1 and not notes.raw
     privacy = m.Privacy(
         unit="row" if spec.unit == ROW else "person",
-        epsilon=math.inf if notes.raw else total,
+        epsilon=total if bounded else math.inf,
         publications=publications,
         memory=draws.randomness.memory,
         raw=tuple(notes.raw),
         seeded=draws.randomness.unsafe,
         states=states,
-        changed=math.inf if notes.raw else worst,
+        changed=worst if bounded else math.inf,
+        rows_per_unit=most,
     )
     return privacy, record

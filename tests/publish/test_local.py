@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -384,9 +385,10 @@ def test_several_rows_a_person_cost_the_release_its_epsilon(tmp_path):
     report = privsql.publish(
         str(tmp_path / "raw.csv"), tmp_path / "r.duckdb", spec=tmp_path / "spec.toml"
     )
-    assert report.manifest.privacy.raw == (
-        "some persons have several rows, and each adds its own epsilon",
-    )
+    privacy = report.manifest.privacy
+    assert (privacy.raw, privacy.rows_per_unit, privacy.epsilon) == ((), 2, math.inf)
+    assert "some persons have several rows, up to 2." in str(report)
+    assert "loses as much in each: up to 2 times what one row loses" in privacy.statement()
     protected = SPEC + "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"
     (tmp_path / "spec.toml").write_text(protected)
     with pytest.raises(DataError, match="several rows"):

@@ -15,6 +15,7 @@ import pytest
 
 import privsql
 from privsql.errors import Error
+from privsql.publish.keys.key import new_key
 from privsql.publish.starter import starter
 from privsql.release.names import GROUP, WEIGHT
 from privsql.release.spec import parse_spec
@@ -434,6 +435,10 @@ def test_a_unit_with_several_rows(tmp_path):
     spec = spec.replace('table = "t"', 'table = "t"\nunit = "id"')
     report = publish(tmp_path, spec)
     assert report.manifest.privacy.unit == "person"
+    assert report.manifest.privacy.rows_per_unit == 3
+    assert math.isinf(report.manifest.privacy.epsilon)
+    assert math.isinf(report.manifest.privacy.changed)
+    assert [w for w in report.warnings if "(at most 3)" in w]
     times = "privsql_multiplicity" if report.manifest.multiplicity else "1"
     per_person = rows(
         tmp_path,
@@ -443,6 +448,30 @@ def test_a_unit_with_several_rows(tmp_path):
     # The two equal rows stay equal, so no person publishes three different values.
     assert all(most >= 2 for (most,) in per_person)
     assert any(most == 2 for (most,) in per_person)
+
+
+def test_a_ledger_withdraws_the_epsilon_of_persons_with_several_rows(tmp_path):
+    """Of the publication with several rows, and of later ones of the same persons."""
+    new_key(tmp_path / "k.key")
+    spec = spec_of(PUBLIC + "grouping = false\n", sensitive("text", "uniform"))
+    spec = spec.replace('table = "t"', 'table = "t"\nunit = "id"\nkey = "k.key"')
+    found = []
+    for rows_each in (1, 13, 1):
+        ids = [i for i in range(50) for _ in range(rows_each)]
+        given = pa.table({"id": ids, "p": [str(i) for i in ids], "s": ["a"] * len(ids)})
+        pq.write_table(given, tmp_path / "raw.parquet")
+        found.append(publish(tmp_path, spec, force=True, seed=None))
+    one, several, later = (report.manifest.privacy for report in found)
+    assert (one.rows_per_unit, math.isfinite(one.epsilon)) == (1, True)
+    assert "No epsilon" not in one.statement()
+    for privacy in (several, later):
+        # Not thirteen: how many rows somebody has is nobody's business.
+        assert (privacy.rows_per_unit, privacy.epsilon, privacy.raw) == (20, math.inf, ())
+        assert privacy.statement().startswith("No epsilon for this release: some persons have")
+    assert "ledger: no epsilon: a person has up to 20 rows" in str(found[1])
+    assert "ledger: no epsilon: a person has up to 20 rows" in str(found[2])
+    assert [w for w in found[1].warnings if "(at most 13)" in w]
+    assert not [w for w in found[2].warnings if "several rows" in w]
 
 
 # --- starter specs -----------------------------------------------------------------

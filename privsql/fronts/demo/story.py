@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from privsql.errors import Error
 from privsql.fronts.demo import questions as q
 from privsql.fronts.demo.folder import MARK, making
 from privsql.fronts.demo.recipe import DISEASES, SMOKER
-from privsql.fronts.demo.screen import INDENT, WIDTH, Screen, joined, wrapped
+from privsql.fronts.demo.screen import INDENT, WIDTH, Screen, wrapped
 
 if TYPE_CHECKING:
     import duckdb
@@ -256,15 +257,16 @@ def shortened(explained: str) -> tuple[str, int]:
 
 def _audit(screen: Screen, made: Path) -> None:
     from privsql.audit.job import audit
+    from privsql.audit.report.text import summary_text
 
     screen.step(f"The audit: privsql audit {q.RELEASE} --raw {q.SOURCE}")
-    summary = audit(made / q.RELEASE, raw=made / q.SOURCE).summary()
+    report = audit(made / q.RELEASE, raw=made / q.SOURCE)
     # It is made in a folder that will not stay.
-    screen.quote(wrapped(joined(summary.replace(str(made / q.RELEASE), q.RELEASE))))
+    screen.quote(summary_text(replace(report, release=q.RELEASE), WIDTH - len(INDENT)))
     screen.say(
-        "A criterion that fails is a choice, and the line below it says what to change: a"
-        " guarantee for each group, such as (lambda, delta), costs precision, and this spec did"
-        " not ask for it."
+        "A red light is a reason not to give this file away: it was drawn from a seed, so that"
+        " everybody's demo is the same, and exact costs and dates are public, so that they can be"
+        " added up. The rest of the audit has the figures and every criterion."
     )
 
 
