@@ -116,7 +116,8 @@ def test_a_starter_spec_of_a_table_with_odd_columns(tmp_path):
             "CREATE TABLE t AS SELECT [i] AS l, {'a': i} AS \"s t\", 'x'::BLOB AS b,"
             ' NULL::INTEGER AS disease, NULL::VARCHAR AS diagnosis, i AS "a.b",'
             " i * 0.5::DOUBLE AS salary, 'a' || i % 3 AS religion, '12:30'::TIME AS at,"
-            " uuid() AS u, '2024-01-05 12:00:00+00'::TIMESTAMPTZ + i * INTERVAL 1 DAY AS seen, 'NaN'::DOUBLE AS cost,"
+            " uuid() AS u, '2024-01-05 12:00:00+00'::TIMESTAMPTZ + i * INTERVAL 1 DAY AS seen,"
+            " 'NaN'::DOUBLE AS cost,"
             " 'one' AS vote, 'q\n[columns.x]' AS opinion, i % 2 AS \"line\n# break\","
             " CASE WHEN i < 50 THEN 'infinity' ELSE '2024-01-01' END::DATE AS tested"
             " FROM range(100) r(i)"
