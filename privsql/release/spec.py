@@ -51,6 +51,7 @@ from privsql.release.keys import names
 from privsql.release.manifest import Policy, Protection
 from privsql.release.names import RESERVED
 from privsql.release.reading import (
+    MOST_CHARACTERS,
     SHOWN,
     Mistake,
     Report,
@@ -156,7 +157,8 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     """Read a spec from a file."""
     name = os.fspath(path)
     try:
-        text = Path(name).read_bytes().decode("utf-8-sig")
+        with Path(name).open("rb") as file:  # no more than is looked at: it may be anything
+            text = file.read(4 * MOST_CHARACTERS).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         mistake = Mistake("", line, "is not UTF-8", "save the file as UTF-8")

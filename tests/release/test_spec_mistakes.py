@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.release.spec import SpecError, parse_spec, refuse_undecided
+from privsql.release.spec import SpecError, parse_spec, read_spec, refuse_undecided
 from tests.release.test_spec import BASE, GOOD, UNIFORM, column_of
 
 
@@ -502,3 +504,32 @@ def test_a_spec_that_is_still_to_be_decided_is_read_and_then_refused():
     ]
     refuse_undecided(parse_spec(UNIFORM + RIGHT))
     assert parse_spec('[release]\ntable = "t"\n[columns.y]\nrole = "decide"\n').undecided
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 30_000 + " = 1",
+        "[a" + ".a" * 30_000 + "]",
+        "[[a" + ". 'a' " * 30_000 + "]]",
+        "x = { a" + '."a"' * 30_000 + " = 1 }",
+        "x = [1, { b = 1, a" + ".a" * 30_000 + " = 1 }]",
+    ],
+)
+def test_a_key_of_many_parts_is_refused_at_once(text):
+    started = time.monotonic()
+    shown = the_mistake(GOOD + text)
+    assert time.monotonic() - started < 2
+    assert "a key has more than 32 parts (the longest has four)" in shown
+    assert shown.startswith(f"spec.toml:{GOOD.count(chr(10)) + 1}")
+
+
+def test_a_text_that_is_no_spec_is_refused_by_its_size(tmp_path):
+    big = tmp_path / "big.toml"
+    big.write_text("# " + "x" * (1 << 24) + "\n")
+    with pytest.raises(SpecError, match="has more than 16,777,216 characters"):
+        read_spec(big)
+    parse_spec(GOOD + "# " + "x." * 100_000)
+    parse_spec(GOOD.replace('"flu"', '"' + "f." * 100 + '"'))
+    domain = ", ".join(f"{i}.5" for i in range(200))
+    parse_spec(UNIFORM + f"retention = 0.1\ndomain = [{domain}]\n")
