@@ -316,6 +316,13 @@ def test_dates_that_are_sensitive_have_at_most_50_steps(tmp_path, days, step):
     assert when[-1] <= domain["upper"]
 
 
+def test_the_end_of_a_short_range_is_no_value_of_one_person(tmp_path):
+    visits = [*range(3, 12)] * 20 + [17]
+    found = columns_of(starter(saved(tmp_path, {"visits": visits, "rating": [1, 2, 5] * 60 + [5]})))
+    assert found["visits"]["domain"] == {"lower": 3, "upper": 20, "step": 1}
+    assert found["rating"]["domain"] == {"lower": 1, "upper": 5, "step": 1}
+
+
 def test_missing_values_make_a_column_nullable(tmp_path):
     columns = {"income": [None, *range(999)], "smoker": [None, *[True, False, True] * 333]}
     found = columns_of(starter(saved(tmp_path, columns)))

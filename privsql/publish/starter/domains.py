@@ -83,8 +83,7 @@ def _numbers(column: Facts) -> Drawn | str:
     if low is None or high is None or column.between is None:
         return "its numbers have no range"
     if column.whole and high - low < MOST:
-        lower, upper, step = int(low), int(high), 1
-        return _ranged(column, lower, upper, step)
+        return _ranged(column, *_whole_ends(column, int(low), int(high)), 1)
     inner = column.between
     lower, upper, step = rounded_range(float(low), float(high))
     close = rounded_range(*inner)
@@ -93,6 +92,16 @@ def _numbers(column: Facts) -> Drawn | str:
         note = "clip = true  # the few values outside move to the end of the range"
         return _ranged(column, *close, note)
     return _ranged(column, lower, upper, step)
+
+
+def _whole_ends(column: Facts, low: int, high: int) -> tuple[int, int]:
+    """Ends of a short range; one that few rows have moves outwards to a multiple of five."""
+    rows = dict(column.counts or ())
+    if rows.get(low, 0) < ENOUGH:
+        low = low // 5 * 5
+    if rows.get(high, 0) < ENOUGH:
+        high = -(-high // 5) * 5
+    return low, high
 
 
 def _ranged(column: Facts, lower: Any, upper: Any, step: Any, *extra: str) -> Drawn | str:
