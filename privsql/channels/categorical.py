@@ -148,7 +148,7 @@ class Categorical(Domain):
     def _codes(self, chunk: pa.Array[Any]) -> Codes:
         common = self._common_type(chunk.type)
         try:
-            chunk, known = chunk.cast(common), self._known(common)
+            chunk, known = chunk.cast(common), self._listed_as(common)
         except pa.ArrowException:
             raise self.refuse_type(chunk.type) from None
         found = pc.index_in(chunk, value_set=known).fill_null(OUTSIDE)
@@ -156,7 +156,7 @@ class Categorical(Domain):
         codes[nulls_of(chunk)] = NULL
         return codes
 
-    def _known(self, common: pa.DataType) -> pa.Array[Any]:
+    def _listed_as(self, common: pa.DataType) -> pa.Array[Any]:
         """The categories in a type; reals are the nearest that it has, or their own decimals."""
         if self.kind == "real" and pa.types.is_decimal(common):
             return pa.array([Decimal(repr(each)) for each in self.categories], common)

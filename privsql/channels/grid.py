@@ -143,7 +143,7 @@ class Grid(Domain):
         if lower > upper:
             raise DomainError("the lower bound of a grid lies above the upper one")
         if origin.denominator != 1:
-            origin = origin // stride * stride
+            origin = Fraction(origin // stride * stride)
         start, points = int(origin), int((last - origin) // stride) + 1
         if start < MONTHS[0]:  # there is no year 0
             start, points = MONTHS[0], int((last - MONTHS[0]) // stride) + 1

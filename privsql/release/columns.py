@@ -191,8 +191,11 @@ def _numbers(given: list[object]) -> tuple[Value, ...]:
     if None in numbers or not any(isinstance(value, float) for value in given):
         return tuple(given)  # type: ignore[arg-type]
     # Lists of whole numbers fit columns of any numeric type, however they are written.
-    whole = all(number == int(number) for number in numbers if number is not None)
-    return tuple(int(each) if whole else float(each) for each in given)  # type: ignore[call-overload]
+    # An integer is itself: a double may not hold all of its digits.
+    pairs = [(a, b) for a, b in zip(given, numbers, strict=True) if b is not None]
+    whole = all(number == int(number) for _, number in pairs)
+    exact = [each if isinstance(each, int) else int(number) for each, number in pairs]
+    return tuple(exact) if whole else tuple(number for _, number in pairs)
 
 
 def _read_strength(section: Section, column: ColumnSpec, *, shared: bool) -> ColumnSpec:

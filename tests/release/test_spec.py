@@ -430,6 +430,8 @@ def test_numbers_can_be_listed_however_they_are_written():
     assert column_of(UNI + "retention = 0.5\ndomain = [1.0, 2.0]\n").domain == Categorical((1, 2))
     spec = column_of(UNI + "retention = 0.5\ndomain = [1, 2.5]\n")
     assert spec.domain == Categorical((1.0, 2.5))
+    long = column_of(UNI + "retention = 0.5\ndomain = [9007199254740993, 2.0]\n")
+    assert long.domain == Categorical((9007199254740993, 2))
     assert spec.domain.kind == "real"
 
 
