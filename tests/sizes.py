@@ -53,6 +53,8 @@ SLOW = (
     "tests/publish/test_memory.py",
     "tests/publish/test_options.py",
     "tests/publish/test_sps.py",
+    "tests/publish/test_starter.py",
+    "tests/publish/test_starter_tables.py",
     "tests/publish/test_types.py",
     "tests/release/test_store.py",
     "tests/shell",
