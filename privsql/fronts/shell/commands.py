@@ -150,6 +150,7 @@ COMMANDS = {
 }  # fmt: skip
 KEYS = (
     "A statement ends with ; and may take several lines.  EXPLAIN RECONSTRUCTION SELECT ...; shows",
-    "how it would be answered.  Tab completes, Ctrl-R searches the history, Ctrl-C clears the",
-    "line or cancels the statement that runs, Ctrl-D leaves.",
+    "how it would be answered, EXPLAIN RECONSTRUCTION VERBOSE all of it.  Tab completes, Ctrl-R",
+    "searches the history, Ctrl-C clears the line or cancels the statement that runs, Ctrl-D",
+    "leaves.",
 )

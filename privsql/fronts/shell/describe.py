@@ -11,10 +11,9 @@ from datetime import timedelta
 
 import numpy as np
 
-from privsql.answer.cells import printable
 from privsql.channels import Channel, Domain, Grid
 from privsql.channels.steps import step_text
-from privsql.errors import ProgrammingError
+from privsql.errors import ProgrammingError, printable
 from privsql.fronts.shell.display import Display, listing
 from privsql.release.manifest import Manifest
 from privsql.sql.catalog import Catalog

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privsql.errors import ProgrammingError
+from privsql.errors import ProgrammingError, printable
 from privsql.files import check_target
 from privsql.fronts.cli import formats as cli_formats
 from privsql.fronts.cli import output as cli_output
@@ -94,7 +94,7 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
 
     def answered(con: Connection, part: cli_sql.Part) -> Outcome | str:
         if part.kind == "explain" and form == "table":
-            return con.explain(part.text)
+            return con.explain(part.text)  # in full where it says VERBOSE
         return con.sql(part.text).outcome
 
     form = _form(given["form"], given["output"], cli_formats.FORMATS)
@@ -103,23 +103,31 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
 
 @click.command(cls=Asking)
 @_options(EXPLANATIONS)
-def explain(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Also show cells and channels, and the SQL of the scan and the reconstruction.",
+)
+def explain(release: Path, sql: str | None, file: Path | None, verbose: bool, **given: Any) -> None:
     """Show how a query would be answered; no sensitive value is read.
 
-    States and their factors, condition number, the scan, the reconstruction and the expected width
-    of the intervals, as in EXPLAIN RECONSTRUCTION.  The formats other than text have one row
-    for each: block, item, name, value.
+    About ten lines: what is estimated and how, the perturbed columns, the condition number, the
+    expected width of the intervals, the form of the scan, and what the policy of the release
+    will say.  --verbose shows all of EXPLAIN RECONSTRUCTION.  The formats other than text always
+    do, one row for each: block, item, name, value.
 
     \b
-    Example:
+    Examples:
       privsql explain clinic.duckdb "SELECT count(*) FROM patients WHERE illness = 'flu'"
+      privsql explain clinic.duckdb -f report.sql --verbose
     """
 
     def answered(con: Connection, part: cli_sql.Part) -> Outcome | str:
         if not part.answers:
             return con.sql(part.text).outcome
         if form == "text":
-            return con.explain(part.text)
+            return con.explain(part.text, verbose=verbose)
         ours = "" if part.kind == "explain" else "EXPLAIN RECONSTRUCTION "
         return con.sql(ours + part.text).outcome
 
@@ -181,7 +189,6 @@ def _answers(
     answered: Callable[[Connection, cli_sql.Part], Outcome | str],
 ) -> Iterator[Outcome | str]:
     """Run the statements in order; notices are said as they come."""
-    from privsql.answer.cells import printable
     from privsql.fronts.dbapi.connection import connect
 
     with connect(release, **settings) as con:
