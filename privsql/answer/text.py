@@ -25,7 +25,7 @@ def text(
     ``whole`` says where the columns are that did not fit.
     """
     if outcome.kind == "explain" and outcome.table.num_columns == 1:
-        shown = printable(explanation(outcome), keep="\n\t")
+        shown = printable(explanation(outcome), keep="\n")
         return "\n".join([*shown.splitlines(), *notices(outcome)])
     if not outcome.columns:
         return "\n".join(notices(outcome)) or "done"

@@ -147,7 +147,7 @@ def say(text: str, *, err: bool = False) -> None:
 
     Control characters of names and values are escaped, so that no file can steer a terminal.
     """
-    shown = printable(text, keep="\n\t")
+    shown = printable(text, keep="\n")
     click.echo(wrapped(shown, terminal_width(sys.stderr if err else sys.stdout)), err=err)
 
 

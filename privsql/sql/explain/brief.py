@@ -28,7 +28,7 @@ LONGEST = 60  # characters of an expression
 def brief(found: Explained) -> str:
     """What a person wants to know before the question is asked."""
     lines = [*_lines(found), MORE]
-    return "\n".join(printable(line, keep="\t") for line in lines) + "\n"
+    return "\n".join(printable(line) for line in lines) + "\n"
 
 
 def _lines(found: Explained) -> Iterator[str]:

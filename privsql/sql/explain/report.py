@@ -180,7 +180,7 @@ class Explained:
         lines.append("answer, in memory:")
         lines += [f"  column {name!r}: {kind}" for name, kind in self.outputs]
         lines += _indented(_pretty(self.query), 2)
-        return "\n".join(printable(line, keep="\n\t") for line in lines) + "\n"
+        return "\n".join(printable(line, keep="\n") for line in lines) + "\n"
 
     def rows(self) -> list[tuple[int | None, str, str, str]]:
         """All of it for a program: block (NULL for the whole query), item, name, value."""

@@ -71,6 +71,12 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
     help="Add columns n_stderr, n_low, n_high, n_reliable after each estimate n. Tables always"
     " show errors.",
 )
+@click.option(
+    "--safe-csv",
+    is_flag=True,
+    help="In CSV: put an apostrophe before text that a spreadsheet would take for a formula (it"
+    " begins with = + - @, a tab or a line break).",
+)
 def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
     """Query a release: SQL from the argument, a file or stdin.
 
@@ -81,7 +87,8 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
 
     The other formats hold one answer with all digits.  csv: NULL is empty, an empty text is "".
     json: an array of objects, one per row; non-finite numbers are "NaN", "Infinity", "-Infinity".
-    parquet: to a file or a pipe.  Dates are ISO 8601.
+    parquet: to a file or a pipe.  Dates are ISO 8601.  Control characters of the data are
+    escaped on a terminal; in files and pipes csv has them as they are.
 
     Notices and errors go to stderr.
 
@@ -89,6 +96,7 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
     Examples:
       privsql query clinic.duckdb "SELECT illness, count(*) FROM patients GROUP BY illness"
       privsql query clinic.duckdb -f report.sql --error-bars -o report.csv
+      privsql query clinic.duckdb -f report.sql --safe-csv -o for-a-spreadsheet.csv
       echo "SELECT avg(age) FROM patients" | privsql query clinic.duckdb --format json
     """
 
@@ -98,6 +106,8 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
         return con.sql(part.text).outcome
 
     form = _form(given["form"], given["output"], cli_formats.FORMATS)
+    if given["safe_csv"] and form != "csv":
+        raise click.UsageError("--safe-csv is for CSV: give --format csv, or -o FILE.csv.")
     _run(release, sql, file, form, given, answered)
 
 
@@ -168,7 +178,10 @@ def _run(
         if isinstance(outcome, str):  # only the formats for people have explanations
             raise AssertionError(form)
         with cli_output.destination(output, force=given["force"]) as stream:
-            cli_formats.WRITERS[form](outcome, stream)
+            if form == "csv":
+                cli_formats.write_csv(outcome, stream, safe=given.get("safe_csv", False))
+            else:
+                cli_formats.WRITERS[form](outcome, stream)
     elif output is None:
         for i, one in enumerate(found):
             click.echo("\n" * (i > 0), nl=False)
