@@ -20,7 +20,7 @@ from privsql.advise.widths import DRAWS, advise_widths
 from privsql.channels.channel import checked_number
 from privsql.errors import ProgrammingError
 from privsql.publish.perturb.draws import spec_beside
-from privsql.release.spec import Spec
+from privsql.release.spec import Spec, refuse_undecided
 
 GOALS = "epsilon, rho, s, relative_error with probability, small_sum, or queries"
 
@@ -75,6 +75,8 @@ def advise(
     if epsilon is not None:
         epsilon = checked_number(epsilon, "epsilon")
     wanted = spec_beside(Path(spec)) if isinstance(spec, (str, Path)) else spec
+    if wanted is not None:
+        refuse_undecided(wanted)
     names = [columns] if isinstance(columns, str) else list(columns)
     sizes = [values] if isinstance(values, int) else list(values)
     paths = None if source is None else [source] if isinstance(source, str) else list(source)

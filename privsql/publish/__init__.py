@@ -11,7 +11,7 @@
     staging   the old release, the new one, or none
     rounded   codes of raw values, and how many a grid moved
     report    what was done
-    starter   a first spec
+    starter   a first spec, guessed on the safe side
     append    batches of later rows
     job       all of it in order
 

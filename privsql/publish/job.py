@@ -48,7 +48,7 @@ from privsql.publish.staging import staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, published_table, quoted
 from privsql.release.reading import folded
-from privsql.release.spec import Spec
+from privsql.release.spec import Spec, refuse_undecided
 from privsql.release.store import count_rows, open_release, write_manifest
 
 STAGED = "CREATE TEMP TABLE staged AS"
@@ -70,6 +70,7 @@ def publish(
     Nothing is left on disk unless all of it succeeded.
     """
     wanted = spec if isinstance(spec, Spec) else spec_beside(Path(spec))
+    refuse_undecided(wanted)
     target = Path(out)
     notes = Notes()
     paths = wanted.source if source is None else [source] if isinstance(source, str) else source

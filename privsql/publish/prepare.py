@@ -62,6 +62,8 @@ def resolve(spec: ColumnSpec, kind: str, source: Source, notes: Notes) -> Column
         raise InternalError(f"column {spec.name} has no domain")
     if spec.conversion:
         notes.say(f"{spec.name}: {spec.conversion}")
+    if spec.notice:
+        notes.say(f"{spec.name}: {spec.notice}")
     channel = spec.channel()
     if spec.finegrain is not None:
         channel = _fine(spec.name, spec.finegrain, spec.domain, source, notes)

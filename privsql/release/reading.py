@@ -74,11 +74,13 @@ class SpecError(ProgrammingError):
     code = "spec"
     sqlstate = "42601"
 
-    def __init__(self, mistakes: Iterable[Mistake], *, name: str = "spec.toml") -> None:
+    def __init__(
+        self, mistakes: Iterable[Mistake], *, name: str = "spec.toml", said: str | None = None
+    ) -> None:
         self.mistakes = tuple(sorted(mistakes, key=lambda each: each.line or 10**9))
         self.name = name
         count = len(self.mistakes)
-        lines = [f"{how_many(count, 'mistake')} in {name}"]
+        lines = [said or f"{how_many(count, 'mistake')} in {name}"]
         lines += [mistake.shown(name) for mistake in self.mistakes[:SHOWN]]
         if count > SHOWN:
             lines.append(f"and {count - SHOWN} more")

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 
 from privsql.channels import Channel, Domain, Grid
-from privsql.channels.steps import step_text
 from privsql.errors import ProgrammingError, printable
 from privsql.fronts.shell.display import Display, listing
 from privsql.release.manifest import Manifest, Policy
@@ -94,8 +92,7 @@ def domain(given: Domain) -> str:
     """
     null = ", NULL" if given.nullable else ""
     if isinstance(given, Grid):
-        step = step_text(given.step) if isinstance(given.step, timedelta) else str(given.step)
-        by = "" if step in ("1", "1 day") else f" by {step}"
+        by = "" if given.step_text in ("1", "1 day") else f" by {given.step_text}"
         return f"{given.lower} to {given.upper}{by}{null}"
     shown: list[str] = []
     tail = f"... ({given.size} values)"

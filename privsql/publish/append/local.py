@@ -42,13 +42,14 @@ from privsql.publish.rounded import Rounding
 from privsql.publish.source import PARQUET, open_source
 from privsql.publish.staging import staging
 from privsql.publish.types import as_written, common, plain
-from privsql.release.spec import Spec, check_source_columns
+from privsql.release.spec import Spec, check_source_columns, refuse_undecided
 
 
 class Local:
     """The rules of a spec, for streaming rows without access to the whole table."""
 
     def __init__(self, spec: Spec, randomness: Randomness) -> None:
+        refuse_undecided(spec)
         mechanisms = (*WHOLE, "finegrain")
         whole = [c.name for c in spec.sensitive if c.mechanism in mechanisms or c.domain is None]
         if whole:
@@ -98,6 +99,7 @@ def perturb(
     Says how many rows there were, and what whoever perturbs them has to be told.
     """
     wanted, notes = spec_beside(spec), Notes()
+    refuse_undecided(wanted)
     draws = open_draws(wanted, None, notes)
     if wanted.unit == ROW:
         # Row k of every client would be drawn alike under one key.
