@@ -51,7 +51,7 @@ def roles_in(text: str) -> dict[str, str]:
 def in_the_clear(path: Path) -> list[tuple[object, ...]]:
     """Public values of a release, row by row: what anybody can look at."""
     release = privsql.release.open(path)
-    names = [column.name for column in release.manifest.columns if column.role == "public"]
+    names = [column.name for column in release.manifest.public]
     with release.connection() as con:
         table = con.table(release.manifest.table)
         times = "privsql_multiplicity" if release.manifest.multiplicity else "1"
@@ -119,7 +119,7 @@ def test_nobody_with_several_rows_is_alone_either(tmp_path, name):
     (tmp_path / "spec.toml").write_text(clear)
     privsql.publish(None, tmp_path / "out.duckdb", spec=tmp_path / "spec.toml", seed=1)
     release = privsql.release.open(tmp_path / "out.duckdb")
-    place = [c.name for c in release.manifest.columns if c.role == "public"].index(given.unit)
+    place = [column.name for column in release.manifest.public].index(given.unit)
     people: dict[tuple[object, ...], list[object]] = {}
     for row in in_the_clear(tmp_path / "out.duckdb"):
         people.setdefault((*row[:place], *row[place + 1 :]), []).append(row[place])

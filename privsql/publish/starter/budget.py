@@ -34,9 +34,13 @@ class Share:
     error: float  # ± of a share of the whole table
 
     @property
-    def thin(self) -> bool:
-        """Whether too little is kept to answer from."""
-        return self.error > MOST_ERROR or self.retention < LEAST_KEPT
+    def why_thin(self) -> str:
+        """Why too little is kept to answer from; empty if that is not so."""
+        if self.error > MOST_ERROR:
+            return f"± {100 * self.error:.0f} points"
+        if self.retention < LEAST_KEPT:
+            return f"{100 * self.retention:.2g}% of its values are kept"
+        return ""
 
 
 def shared(sizes: Sequence[tuple[str, int]], rows: int) -> tuple[Share, ...]:

@@ -126,11 +126,17 @@ def rounded_range(low: float, high: float) -> tuple[Any, Any, Any]:
             if 0 < first <= 2:  # a range that begins at nothing is rounder
                 first = Decimal(0)
             if last - first + 1 >= LEAST:
-                return _plain(first * step), _plain(last * step), _plain(step)
+                return plain(first * step), plain(last * step), plain(step)
     raise AssertionError("one of three powers leaves 20 values")
 
 
-def _plain(number: Decimal) -> int | Decimal:
+def plain(number: Decimal | int) -> int | Decimal:
+    """A number without digits that it does not need.
+
+    >>> plain(Decimal("20.0")), plain(Decimal("0.50"))
+    (20, Decimal('0.5'))
+    """
+    number = Decimal(number)
     return int(number) if number == number.to_integral_value() else number.normalize()
 
 

@@ -15,6 +15,7 @@ from privsql.publish.starter.coarsen import coarsened
 from privsql.publish.starter.domains import Drawn, drawn
 from privsql.publish.starter.evidence import Facts, Progress, gathered
 from privsql.publish.starter.ladders import Level, ladder
+from privsql.publish.starter.words import meanings
 from privsql.publish.starter.write import Draft, Entry, composed
 
 ALONE = "with it more than 1% of the rows are alone in their public columns, however coarse it is"
@@ -30,7 +31,7 @@ def starter(source: str, beside: Path | None = None) -> str:
 
 def drafted(source: str, beside: Path | None = None, progress: Progress | None = None) -> Draft:
     """Guess a starter spec; ``progress`` is told what is being read."""
-    with closing(open_source([source])) as raw:
+    with closing(_opened(source)) as raw:
         facts = gathered(raw, progress)
         verdicts = classified(facts)
         place = unit_of(facts, verdicts)
@@ -54,6 +55,13 @@ def drafted(source: str, beside: Path | None = None, progress: Progress | None =
     ]
     named = None if place is None else entries[place]
     return composed(_seen_from(source, beside), entries, shared(sizes, rows), coarse.alone, named)
+
+
+def _opened(source: str) -> Source:
+    """A source whose postcodes are text, as `publish` will read them: 01067 is not 1067."""
+    with closing(open_source([source])) as raw:
+        codes = [name for name in raw.names if "postcode" in meanings(name)]
+    return open_source([source], text=codes)
 
 
 def _levels(raw: Source, column: Facts, verdict: Verdict) -> tuple[Level, ...]:

@@ -19,13 +19,14 @@ import duckdb
 from duckdb import CaseExpression, ColumnExpression, ConstantExpression, SQLExpression
 
 from privsql.publish.source import Source, readable
-from privsql.publish.starter.domains import rounded_range
+from privsql.publish.starter.domains import plain, rounded_range
 from privsql.publish.starter.evidence import Facts
 from privsql.publish.starter.toml import written
 from privsql.release.names import quoted
 
 # With more values than this a column is not published as it is.
 AS_IS = 50
+FEW = 10
 COMMONEST = (20, 10, 5, 3)
 YEARS = (5, 10, 20)
 OLDEST = 90  # one age for all who are older
@@ -70,6 +71,8 @@ def _dates(column: Facts, kind: str) -> Iterator[Level]:
 
 def _ages(column: Facts, _: str) -> Iterator[Level]:
     age = quoted(column.name)
+    if column.distinct <= FEW:  # groups already
+        yield Level((), ColumnExpression(column.name))
     low, high = _whole_ends(column)
     high = min(high, OLDEST)
     for years in YEARS:
@@ -104,7 +107,9 @@ def _numbers(column: Facts) -> Iterator[Level]:
     if column.low is None or not float("-inf") < column.low < column.high < float("inf"):
         return
     lower, upper, step = rounded_range(float(column.low), float(column.high))
-    points = [lower + step * i for i in range(round((upper - lower) / step))]
+    if column.whole:
+        lower, step = int(lower // 1), max(1, int(step))
+    points = [plain(lower + step * i) for i in range(round((upper - lower) / step))]
     seen: list[list[Any]] = []
     for most in (10, 5):
         edges = points[:: -(-len(points) // most)]

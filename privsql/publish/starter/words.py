@@ -68,16 +68,16 @@ PLACE = (
     "city town village county region province district area country nation nationality ort stadt"
     " gemeinde kreis land ville commune pays ciudad pueblo pais cidade municipio estado provincia"
     " comune citta paese regione miasto kraj borough parish municipality canton kanton bezirk"
-    " quartier barrio bairro location residence ward clinic hospital department dept site school"
-    " abteilung station service",
+    " quartier barrio bairro location residence ward clinic hospital department dept"
+    " school abteilung",
     "bundesland wohnort landkreis departement arrondissement nationalit nacionalidad nacionalidade"
     " staatsangeh город страна область регион район 城市 省 市 区县 地区 国家 国籍 都道府県",
 )
 TRAIT = (
     "education degree school schooling edu occupation job profession marital married civil"
     " household family beruf bildung abschluss metier emploi ocupacion profesion profissao"
-    " escolaridad escolaridade estudios etudes diploma titulo professione istruzione workclass industry"
-    " sector branche relationship plan",
+    " escolaridad escolaridade estudios etudes diploma titulo professione istruzione workclass"
+    " industry sector branche relationship plan",
     "educat occupat familienstand etatcivil estadocivil statocivile situationfam zivilstand"
     " schulabschluss bildungs профессия образован 学历 学歴 职业 職業 婚姻",
 )
@@ -95,7 +95,7 @@ HEALTH = (
     "hiv aids drug drugs bmi health weight height pregnant smoker smoking smokes alcohol"
     " sick pain dose pulse systolic diastolic bp glucose insulin handicap peso poids gewicht"
     " cancer tumor covid dementia salud sante saude salute therapy treatment outcome mortality"
-    " dead died death severity stage",
+    " dead died death severity stage vax",
     "disease diagnos illness symptom medicat medikament medicament krank gesund maladie enfermedad"
     " doenca malattia choroba ziekte bloodpress bloodgr cholesterol disab behinder discapac"
     " schwanger embaraz grossesse depress psych mental rauch fumeur fumador fumante tabac tabaq"

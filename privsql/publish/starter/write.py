@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privsql.errors import how_many
-from privsql.publish.starter.budget import EPSILON, MOST_ERROR, Share
+from privsql.publish.starter.budget import EPSILON, Share
 from privsql.publish.starter.evidence import Facts
 from privsql.publish.starter.toml import comment, key, written
 
@@ -81,11 +81,10 @@ class Draft:
             f"a share of the whole table will be known to ± percentage points (epsilon"
             f" {EPSILON:g}{f' shared by {many} columns' if many > 1 else ''}): {errors}"
         ]
-        thin = [comment(share.name) for share in self.shares if share.thin]
+        thin = [f"{comment(s.name)} ({s.why_thin})" for s in self.shares if s.why_thin]
         if thin:
             lines.append(
-                f"WARNING: the budget is too thin for {', '.join(thin)}: answers would be off by"
-                f" more than {100 * MOST_ERROR:.0f} points, or hardly a value would be kept. Drop"
+                f"WARNING: epsilon {EPSILON:g} is too thin a budget for {', '.join(thin)}: drop"
                 " sensitive columns that nobody needs, or make their domains coarser"
             )
         return lines

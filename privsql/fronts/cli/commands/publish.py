@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
 
 import click
@@ -51,22 +53,44 @@ def publish(
 @output_option("Write the spec to a file; - is stdout, the default.")
 @force_option
 def init(source: str, output: Path | None, force: bool) -> None:
-    """Write a starter spec for a source, with a guess at every role and domain.
+    """Write a starter spec for a source: a guess at every role and domain, on the safe side.
+
+    What identifies is dropped, what others know is made coarse, what looks sensitive is perturbed.
+    Where no rule knows, the role is "decide", and `publish` waits for your decision.
 
     \b
     Example:
       privsql init patients.parquet -o clinic.toml
     """
-    from privsql.publish.starter import starter
+    from privsql.publish.starter import drafted
 
+    if output is not None:
+        check_target(output, force=force, sources=(Path(source),), device=True)
+    draft = drafted(source, output and output.parent, Steps())
     if output is None:
-        click.echo(starter(source), nl=False)
-        return
-    check_target(output, force=force, sources=(Path(source),), device=True)
-    text = starter(source, output.parent)
-    with written(output, force=force) as stream:
-        stream.write(text.encode())
-    click.echo(f"wrote {output}: check every line marked GUESS")
+        click.echo(draft.text, nl=False)
+    else:
+        with written(output, force=force) as stream:
+            stream.write(draft.text.encode())
+        click.echo(f"wrote {output}: check every line marked GUESS")
+    for line in draft.summary():
+        say(f"  {line}", err=output is None)
+
+
+class Steps:
+    """Progress of `init`: what is being read, on a terminal at once, elsewhere if it takes long."""
+
+    # Seconds without a word where nobody watches.
+    PATIENCE = 10.0
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Say what begins."""
+        seconds = time.monotonic() - self._start
+        if sys.stderr.isatty() or seconds >= self.PATIENCE:
+            click.echo(f"{seconds:5.0f} s  {text}", err=True)
 
 
 @click.command()
