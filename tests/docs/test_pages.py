@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from tests.docs.pages import ROOT, follow, read
+from tests.docs.pages import ROOT, begin, follow, read
 
 # These pages want a server or are generated; tests/test_docs.py follows them.
 ELSEWHERE = ("bi.md", "functions.md")
@@ -17,10 +15,7 @@ PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not 
 def test_a_page_is_true(path, demo, tmp_path):
     page = read(path)
     folder = tmp_path / "followed"
-    if page.notes.get("folder") == "demo":
-        shutil.copytree(demo, folder)
-    else:
-        folder.mkdir()
+    begin(page, folder, demo)
     follow(page, folder)
 
 
