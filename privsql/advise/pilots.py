@@ -151,10 +151,13 @@ class Pilots:
     def _published(self, spec: Spec, name: str | None, seed: int | None) -> Iterator[Session]:
         """A session on a release of the source, or of a sample; deleted when it ends."""
         from privsql.publish.job import publish
+        from privsql.publish.recode import unrecoded
         from privsql.session.session import Session
 
         out = Path(self._folder.name) / "pilot.duckdb"
         source = None if name is None else f"{self._folder.name}/{name}.duckdb::rows"
+        if source is not None:  # a sample was recoded when it was taken
+            spec = unrecoded(spec)
         publish(source, out, spec=spec, seed=seed)
         try:
             with closing(Session(out)) as session:

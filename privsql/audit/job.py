@@ -36,6 +36,7 @@ from privsql.audit.report.report import AuditReport
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError
 from privsql.release.manifest import Manifest, SensitiveColumn
+from privsql.release.spec import Spec, read_spec
 from privsql.release.store import Release, open_release
 
 # Scales of Laplace noise, as in RECON table 2.
@@ -43,19 +44,25 @@ SCALES = (10.0, 20.0, 40.0, 200.0)
 
 
 def audit(
-    release: str | Path | Release, raw: str | Path | Sequence[str] | None = None, **asked_for: Any
+    release: str | Path | Release,
+    raw: str | Path | Sequence[str] | None = None,
+    *,
+    spec: str | Path | Spec | None = None,
+    **asked_for: Any,
 ) -> AuditReport:
     """Audit a release, with the raw table it was made from where that is at hand.
 
     ``raw`` is CSV, Parquet or a table of a DuckDB file (``file.duckdb::table``), as for
-    publishing.  What is asked can be given by the names of :class:`Thresholds`; lambda and delta
-    are otherwise the release's own where it was protected by them.
+    publishing; ``spec`` recodes it as publishing did.  What is asked can be given by the names of
+    :class:`Thresholds`; lambda and delta are otherwise the release's own where it was protected
+    by them.
     """
     opened = release if isinstance(release, Release) else open_release(release)
     manifest = opened.manifest
     asked = thresholds(manifest.protection, **asked_for)
     known = raw is not None
-    with side_by_side(opened, raw) as con:
+    wanted = spec if isinstance(spec, Spec) or spec is None else read_spec(spec)
+    with side_by_side(opened, raw, wanted) as con:
         sizes = group_sizes(con, manifest)
         cells, shares = [], []
         for column in manifest.sensitive:

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any, cast
 
@@ -160,6 +160,30 @@ class Grid(Domain):
         """The step as a spec writes it."""
         timed = isinstance(self.step, timedelta | Months)
         return step_text(cast(timedelta, self.step)) if timed else str(self.step)
+
+    @property
+    def reach(self) -> tuple[Decimal | datetime | None, Decimal | datetime | None]:
+        """The first value that has a code, and the first after all that have one.
+
+        None is beyond what Python's times hold.
+
+        >>> Grid.of(0, 100, 5).reach
+        (Decimal('-2.5'), Decimal('102.5'))
+        """
+        steps = Fraction(-1, 2), self.points - Fraction(1, 2)
+        if self.calendar:
+            ends = [_first_day(self.origin + n * self.stride) * DAY for n in (0, self.points)]
+        else:
+            unit = _unit(self.kind, self.scale)
+            ends = [(self.origin + n * self.stride) * unit for n in steps]  # type: ignore[misc]
+        if FAMILY[self.kind] == "number":
+            with localcontext(prec=60):
+                low, high = (
+                    Decimal(e.numerator) / Decimal(e.denominator) for e in map(Fraction, ends)
+                )
+            return low, high
+        found = [_moment(Fraction(end)) for end in ends]
+        return found[0], found[1]
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():
@@ -479,6 +503,14 @@ def _months_at(here: Fraction) -> Fraction:
     day = (EPOCH + timedelta(microseconds=math.floor(here))).date()
     month = 12 * day.year + day.month - 1
     return month + Fraction(0 if here == _first_day(month) * DAY else 1, 2)
+
+
+def _moment(here: Fraction) -> datetime | None:
+    """The first moment at a place in time or after it."""
+    try:
+        return EPOCH + timedelta(microseconds=math.ceil(here))
+    except OverflowError:
+        return None
 
 
 def _first_day(month: int) -> int:

@@ -3,6 +3,7 @@
     source    CSV, Parquet or DuckDB
     types     types that Arrow has no word for
     checks    what is refused before a row is read
+    recode    raw values as the spec recodes them
     prepare   domain and channel of each column
     keys      the publisher's key, its ledger and its draws
     perturb   columns and rows perturbed

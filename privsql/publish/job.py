@@ -41,9 +41,9 @@ from privsql.publish.perturb.rows import (
     published_channel,
 )
 from privsql.publish.prepare import WHOLE, Job, resolve
+from privsql.publish.recode import check_unique, open_for
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.rounded import Rounding
-from privsql.publish.source import open_source
 from privsql.publish.staging import staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, published_table, quoted
@@ -73,13 +73,13 @@ def publish(
     refuse_undecided(wanted)
     target = Path(out)
     notes = Notes()
-    paths = wanted.source if source is None else [source] if isinstance(source, str) else source
+    paths = [source] if isinstance(source, str) else source
     with ExitStack() as held:
         folder = held.enter_context(staging(target, force=force))
-        joined = wanted.sources_joined if source is None else ()
-        opened = open_source(paths, joined=joined, on=wanted.join, text=wanted.words)
+        wanted, opened = open_for(wanted, paths, notes)
         raw = held.enter_context(closing(opened))
         check_columns(wanted, raw)
+        check_unique(wanted, raw)
         spare(target, raw, wanted, spec)
         check_units(wanted, raw, notes)
         draws = open_draws(wanted, seed, notes)
@@ -99,7 +99,14 @@ def publish(
             record()
         commit(made, target)
     return PublishReport(
-        target, manifest, rows, tuple(notes.facts), tuple(notes.warnings), notes.rounded
+        target,
+        manifest,
+        rows,
+        tuple(notes.facts),
+        tuple(notes.warnings),
+        notes.rounded,
+        notes.clipped,
+        notes.others,
     )
 
 

@@ -37,9 +37,10 @@ from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.retention import Sampler
 from privsql.publish.perturb.rows import units_in, with_unit
 from privsql.publish.prepare import WHOLE
+from privsql.publish.recode import open_for
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
-from privsql.publish.source import PARQUET, open_source
+from privsql.publish.source import PARQUET
 from privsql.publish.staging import staging
 from privsql.publish.types import as_written, common, plain
 from privsql.release.spec import Spec, check_source_columns, refuse_undecided
@@ -50,6 +51,13 @@ class Local:
 
     def __init__(self, spec: Spec, randomness: Randomness) -> None:
         refuse_undecided(spec)
+        ranked = [column.name for column in spec.public if column.recoding.top is not None]
+        if ranked:
+            raise NotSupportedError(
+                f"{', '.join(ranked)}: the most frequent values are those of the whole table, which"
+                " a client does not have",
+                hint="list the values that stay: map with map_other",
+            )
         mechanisms = (*WHOLE, "finegrain")
         whole = [c.name for c in spec.sensitive if c.mechanism in mechanisms or c.domain is None]
         if whole:
@@ -129,9 +137,14 @@ def perturb_file(
     """
     local = Local(spec, randomness)
     with ExitStack() as held:
-        if rows is not None and _is_parquet(rows):
-            raw = held.enter_context(closing(open_source([str(rows)])))
-            check_source_columns(local.spec, raw.names)
+        recodes = any(column.recoding.changes for column in spec.columns)
+        if rows is None and recodes:
+            raise NotSupportedError(
+                "columns are recoded by the types of a whole file", hint="name the rows with -i"
+            )
+        if rows is not None and (recodes or _is_parquet(rows)):
+            _, opened = open_for(spec, [str(rows)], notes)
+            raw = held.enter_context(closing(opened))
             raw.check_types(local.public)
             read = raw.batches(local.wanted, exact=True)
         else:
