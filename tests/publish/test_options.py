@@ -1,4 +1,4 @@
-"""Every option of a spec, end to end: mechanisms, types, groups, protection, starter specs."""
+"""Every option of a spec, end to end: mechanisms, types, groups, protection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 
 import privsql
 from privsql.errors import Error
-from privsql.publish.starter import starter
 from privsql.release.names import GROUP, WEIGHT
 from privsql.release.spec import parse_spec
 from tests.publish.test_job import left_behind, publish, rows
@@ -445,94 +444,6 @@ def test_a_unit_with_several_rows(tmp_path):
     assert any(most == 2 for (most,) in per_person)
 
 
-# --- starter specs -----------------------------------------------------------------
-
-
-def people(count: int = 300) -> pa.Table:
-    rng = np.random.default_rng(2)
-    start = dt.date(1950, 1, 1)
-
-    def holes(values: list[object]) -> list[object]:
-        return [None if i % 7 == 0 else v for i, v in enumerate(values)]
-
-    return pa.table(
-        {
-            "person_id": [f"P-{i:05d}" for i in range(count)],
-            "Name": [f"Ann {i % 40}" for i in range(count)],
-            "E-Mail": [f"p{i}@example.org" for i in range(count)],
-            "email": [f"q{i % 9}@example.org" for i in range(count)],
-            "token": [f"t{i:x}" for i in range(count)],
-            "born": [start + dt.timedelta(days=int(d)) for d in rng.integers(0, 9_000, count)],
-            "smoker": rng.random(count) < 0.3,
-            "city": holes(rng.choice(["m", "n", 'o "p"'], count).tolist()),
-            "weight": rng.normal(70, 10, count),
-            "disease": holes(rng.choice(["flu", "hiv", 'no "ne"'], count).tolist()),
-            "hiv": rng.random(count) < 0.1,
-            "diagnosed": [start + dt.timedelta(days=int(d)) for d in rng.integers(0, 900, count)],
-            "medicated at": [
-                dt.datetime(2024, 1, 1) + dt.timedelta(minutes=int(d))
-                for d in rng.integers(0, 5_000, count)
-            ],
-            "income": pa.array(
-                holes([Decimal(int(v)) / 100 for v in rng.integers(0, 9_999, count)]),
-                pa.decimal128(8, 2),
-            ),
-            "score": rng.normal(0, 3, count),
-            "grade": rng.integers(1, 6, count),
-        }
-    )
-
-
-@pytest.mark.parametrize("kind", ["parquet", "csv", "duckdb"])
-def test_a_starter_spec_publishes_as_it_is(tmp_path, kind):
-    path = tmp_path / f"raw.{kind}"
-    table = people()
-    pq.write_table(table, tmp_path / "raw.parquet")
-    if kind != "parquet":
-        with duckdb.connect(str(tmp_path / "raw.duckdb")) as con:
-            con.register("given", table)
-            con.execute("CREATE TABLE people AS FROM given")
-            con.unregister("given")
-            con.execute("COPY people TO '" + str(tmp_path / "raw.csv") + "'")
-    text = starter(str(path))
-    spec = parse_spec(text)
-    roles = {column.name: column.role for column in spec.columns}
-    for name in ("person_id", "Name", "E-Mail", "email", "token"):
-        assert roles[name] == "drop", name
-    sensitive_ones = {column.name for column in spec.sensitive}
-    assert sensitive_ones == {
-        "disease", "hiv", "diagnosed", "medicated at", "income", "score", "grade",
-    }  # fmt: skip
-    assert spec.unit == "person_id"
-    assert "GUESS" in text
-    (tmp_path / "spec.toml").write_text(text)
-    report = privsql.publish(None, tmp_path / "out.duckdb", spec=tmp_path / "spec.toml", seed=3)
-    assert report.rows == 300
-    assert left_behind(tmp_path) == ["out.duckdb"]
-    data = (tmp_path / "out.duckdb").read_bytes()
-    assert b"@example.org" not in data
-    assert b"P-000" not in data
-
-
-def test_a_starter_spec_of_a_table_with_odd_columns(tmp_path):
-    with duckdb.connect(str(tmp_path / "raw.duckdb")) as con:
-        con.execute(
-            "CREATE TABLE t AS SELECT [i] AS l, {'a': i} AS \"s t\", 'x'::BLOB AS b,"
-            ' NULL::INTEGER AS disease, NULL::VARCHAR AS diagnosis, i AS "a.b",'
-            " i * 0.5::DOUBLE AS salary, 'a' || i % 3 AS religion FROM range(100) r(i)"
-        )
-    text = starter(str(tmp_path / "raw.duckdb"))
-    spec = parse_spec(text)
-    assert {column.name for column in spec.columns} == {
-        "l", "s t", "b", "disease", "diagnosis", "a.b", "salary", "religion",
-    }  # fmt: skip
-
-
-def test_a_starter_spec_without_rows(tmp_path):
-    pq.write_table(people().slice(0, 0), tmp_path / "raw.parquet")
-    assert len(parse_spec(starter(str(tmp_path / "raw.parquet"))).columns) == 16
-
-
 # --- what became of the groups ------------------------------------------------------
 
 
@@ -575,14 +486,3 @@ def test_the_report_says_what_became_of_public_values(tmp_path):
     assert math.isinf(raw.manifest.privacy.epsilon)
     none = published(0.6, 'merge = "none"\n')
     assert "personal groups: 6; public values: job 6" in str(none)
-
-
-def test_a_starter_spec_names_its_source_from_where_it_lies(tmp_path, monkeypatch):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "specs").mkdir()
-    (tmp_path / "data" / "raw.csv").write_text("a,b\n" + "1,x\n2,y\n" * 30)
-    monkeypatch.chdir(tmp_path)
-    text = starter("data/raw.csv", Path("specs"))
-    assert 'source = "../data/raw.csv"' in text
-    assert 'source = "data/raw.csv"' in starter("data/raw.csv", Path())
-    assert 'source = "data/raw.csv"' in starter("data/raw.csv")

@@ -72,6 +72,8 @@ def _verdict(column: Facts) -> Verdict:
 
 
 def _nothing(column: Facts, _: frozenset[str]) -> Verdict | None:
+    if column.rows == 0:
+        return Verdict("decide", "the source has no rows to guess from")
     if column.stated == 0:
         return Verdict("drop", "it has no value in any row")
     if column.plain and column.distinct == 1 and column.rows > 1 and not column.missing:

@@ -61,6 +61,8 @@ class _Counts:
 
     def _counted(self, levels: Levels) -> int:
         keys = [f"c{i}_{level}" for i, level in enumerate(levels) if level is not None]
+        if not keys:
+            return 0  # nothing is published to find anybody by
         people = ", min(least) AS least, max(greatest) AS greatest" if self.persons else ""
         table = self.connection.table(TABLE)
         groups = table.aggregate(f"sum(n) AS n{people}", ", ".join(keys))

@@ -24,7 +24,7 @@ from privsql.publish.starter.evidence import Facts
 from privsql.publish.starter.toml import written
 from privsql.release.names import quoted
 
-# With more values than this a column is not published as it is.
+# With more values than this a column is not published as it is, nor in more intervals.
 AS_IS = 50
 FEW = 10
 COMMONEST = (20, 10, 5, 3)
@@ -65,7 +65,7 @@ def _dates(column: Facts, kind: str) -> Iterator[Level]:
     for years in YEARS:
         first = column.low.year // years * years
         edges = [date(max(year, 1), 1, 1) for year in range(first, column.high.year + 1, years)]
-        if len(edges) > 1:
+        if 1 < len(edges) <= AS_IS:
             yield _binned(day, edges, lines)
 
 
@@ -77,7 +77,7 @@ def _ages(column: Facts, _: str) -> Iterator[Level]:
     high = min(high, OLDEST)
     for years in YEARS:
         edges = list(range(low // years * years, high + 1, years))
-        if len(edges) > 1:
+        if 1 < len(edges) <= AS_IS:
             yield _binned(age, edges)
     grown = [edge for edge in (0, 18, 65) if low // 5 * 5 <= edge <= high]
     yield _binned(age, grown or [18])
@@ -89,7 +89,9 @@ def _years(column: Facts) -> Iterator[Level]:
         yield Level((), ColumnExpression(column.name))
     low, high = _whole_ends(column)
     for years in YEARS:
-        yield _binned(year, list(range(low // years * years, high + 1, years)))
+        edges = list(range(low // years * years, high + 1, years))
+        if 1 < len(edges) <= AS_IS:
+            yield _binned(year, edges)
 
 
 def _postcodes(column: Facts, _: str) -> Iterator[Level]:
