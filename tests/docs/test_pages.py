@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+
 import pytest
 
 from tests.docs.pages import ROOT, begin, follow, read
@@ -27,6 +29,17 @@ def test_an_untrue_page_is_found(tmp_path):
     (tmp_path / "page.md").write_text("```sh\nrm -r x\n```\n")
     with pytest.raises(AssertionError, match="no test runs"):
         follow(read(tmp_path / "page.md"), tmp_path)
+
+
+def test_the_tables_of_the_tutorials_are_what_their_program_makes():
+    """On a change: python examples/data/make.py."""
+    folder = ROOT / "examples" / "data"
+    made = runpy.run_path(str(folder / "make.py"))
+    assert {path.stem for path in folder.glob("*.csv")} == set(made["TABLES"])
+    for name in made["TABLES"]:
+        stored = (folder / f"{name}.csv").read_bytes()
+        assert stored == made["text"](name), name
+        assert len(stored) < 300_000
 
 
 def test_the_notebook_runs_and_holds_what_it_prints(tmp_path):
