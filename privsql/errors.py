@@ -47,8 +47,10 @@ class Place:
             label += "... " if first else ""
             at, stop = at - first, min(stop - first, len(line))
         # A tab must stay one, or the caret drifts on the reader's terminal.
-        lead = "".join(c if c == "\t" else " " for c in line[:at])
-        return f"{label}{line}\n{' ' * len(label)}{lead}{'^' * max(1, stop - at)}"
+        before, meant = (printable(each, keep="\t") for each in (line[:at], line[at:stop]))
+        lead = "".join(c if c == "\t" else " " for c in before)
+        shown = printable(line, keep="\t")
+        return f"{label}{shown}\n{' ' * len(label)}{lead}{'^' * max(1, len(meant))}"
 
 
 # Characters of a line that an error shows.
@@ -98,6 +100,25 @@ def with_article(noun: str) -> str:
     ('an integer', 'a date', 'a uniform')
     """
     return f"{'an' if noun[:1].lower() in tuple('aeio') else 'a'} {noun}"
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Text with control characters escaped: it stays on its line and cannot control a terminal.
+
+    Names and values come from a file that somebody else wrote.  Characters that only change the
+    direction or the look of others are escaped, too; those of ``keep`` stay.
+
+    >>> print(printable("a\nb\x1b[31mred"))
+    a\nb\x1b[31mred
+    >>> print(printable("a\nb\u202e", keep="\n"))
+    a
+    b\u202e
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def wrapped(text: str, width: int | None, hang: str = "  ") -> str:
@@ -159,11 +180,12 @@ class Error(Exception):
         )
 
     def _shown(self, head: str) -> str:
-        lines = [head]
+        # A name in a message may be anybody's; several mistakes stand on lines of their own.
+        lines = [printable(head, keep="\n\t")]
         if self.place is not None:
             lines.append(str(self.place))
         if self.hint is not None:
-            lines.append(f"HINT: {self.hint}")
+            lines.append(printable(f"HINT: {self.hint}", keep="\n\t"))
         return "\n".join(lines)
 
 

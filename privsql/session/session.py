@@ -41,6 +41,7 @@ from privsql.session.planner import Planning
 from privsql.session.result import outcome_of
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog, Sensitive
+from privsql.sql.explain.brief import brief
 from privsql.sql.explain.expand import Expanded, expand
 from privsql.sql.explain.explain import Explained, explain
 from privsql.sql.parse.parameter_types import parameter_types, without_values
@@ -404,12 +405,14 @@ class Session:
         plan = self._watch.breakable(lambda: self._plan_of(statement, parameters, settings))
         return Outcome("explain", EXPLAINED, plan.table())
 
-    def explain(self, sql: str, parameters: Given = None, **options: object) -> str:
-        """How a query would be answered, for a person to read."""
+    def explain(
+        self, sql: str, parameters: Given = None, *, verbose: bool = False, **options: object
+    ) -> str:
+        """How a query would be answered, for a person to read: in about ten lines, or all of it."""
         with self._asked(sql) as (watch, statement):
             settings = self.settings.with_options({**statement.options, **options})
             plan = watch.breakable(lambda: self._plan_of(statement, parameters, settings))
-            return plan.text()
+            return plan.text() if verbose or statement.verbose else brief(plan)
 
     def expand(self, sql: str, parameters: Given = None) -> list[Expanded]:
         """The 2^k predicate-complement counts behind a conjunctive count, as SQL to read."""

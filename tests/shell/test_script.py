@@ -99,12 +99,13 @@ def test_nothing_that_is_shown_can_steer_a_terminal(release):
     odd = "'\x1b[31mred'"
     script = f"""SELECT {odd} AS "a\x1b[2J";
     EXPLAIN SELECT count(*) FROM patients WHERE disease = {odd};
+    EXPLAIN VERBOSE SELECT count(*) FROM patients WHERE job = {odd} AND disease = 'flu';
     SELECT {odd} FROM nowhere;
     \\d {odd}
     """
     done = run(script, release, "--keep-going")
-    answer, _, explained = done.out.partition("block 0")
+    answer, _, explained = done.out.partition("estimated by inversion")
     assert "\\x1b[31mred" in answer
-    assert "\\x1b[31mred" in explained
+    assert "disease: uniform" in explained
     assert done.err.count("ERROR") == 2
     assert "\x1b" not in done.out + done.err

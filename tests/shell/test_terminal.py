@@ -128,8 +128,12 @@ def test_help_unknown_commands_and_files(shell):
 
 def test_explain(shell):
     said = shell.ask(f"EXPLAIN RECONSTRUCTION {FLU};")
-    assert "block 0: estimated by inversion" in said
+    assert "estimated by inversion" in said
     assert "condition number" in said
+    assert "SELECT" not in said.partition(";")[2]
+    said = shell.ask(f"EXPLAIN RECONSTRUCTION VERBOSE {FLU};")
+    assert "block 0: estimated by inversion" in said
+    assert "reconstruction, in memory:" in said
 
 
 def test_an_editor_changes_the_last_statement_or_the_one_that_was_begun(shell):

@@ -235,24 +235,7 @@ def _refusal(screen: Screen, con: Connection) -> None:
 def _explain(screen: Screen, con: Connection) -> None:
     screen.step("How an answer is computed")
     screen.quote(f"EXPLAIN RECONSTRUCTION\n{q.BY_DISTRICT.sql}", "green")
-    shown, rest = shortened(con.explain(q.BY_DISTRICT.sql))
-    screen.quote(wrapped(shown), "dim")
-    left = f"...  {rest} more lines: the SQL that makes counts from the scan's sums  ..."
-    screen.quote(left, near=True)
-
-
-def shortened(explained: str) -> tuple[str, int]:
-    r"""What is computed and the one scan, without the SQL of the reconstruction.
-
-    >>> shortened("states: 2\n  scan:\n    SELECT 1\n  reconstruction, in memory:\n    SELECT 2")
-    ('states: 2\n  scan:\n    SELECT 1', 2)
-    """
-    lines = explained.rstrip().splitlines()
-    cut = next(
-        (n for n, line in enumerate(lines) if line.strip().startswith("reconstruction,")),
-        len(lines),
-    )
-    return "\n".join(lines[:cut]), len(lines) - cut
+    screen.quote(wrapped(con.explain(q.BY_DISTRICT.sql).rstrip()), "dim")
 
 
 def _audit(screen: Screen, made: Path) -> None:

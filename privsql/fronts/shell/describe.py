@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privsql.answer.cells import printable
 from privsql.channels import Channel, Domain, Grid
-from privsql.errors import ProgrammingError
+from privsql.errors import ProgrammingError, printable
 from privsql.fronts.shell.display import Display, listing
-from privsql.release.manifest import Manifest
+from privsql.release.manifest import Manifest, Policy
 from privsql.sql.catalog import Catalog
 
 LONGEST = 50  # characters of a domain that are shown
@@ -118,10 +117,18 @@ def literal(value: object) -> str:
 
 def _promises(manifest: Manifest) -> list[str]:
     """What is promised, and what is not answered."""
-    policy = manifest.policy
+    return [printable(manifest.privacy.statement()), f"Policy: {policy_text(manifest.policy)}."]
+
+
+def policy_text(policy: Policy) -> str:
+    """What is not answered.
+
+    >>> print(policy_text(Policy()))
+    personal groups: refuse; at least 10 rows behind a sensitive answer
+    """
     said = [f"personal groups: {policy.personal_groups}"]
     if policy.min_rows:
         said.append(f"at least {policy.min_rows} rows behind a sensitive answer")
     if policy.rows == "allow":
         said.append("published rows can be listed")
-    return [printable(manifest.privacy.statement()), f"Policy: {'; '.join(said)}."]
+    return "; ".join(said)

@@ -1,7 +1,7 @@
 """Parsing: DuckDB's dialect and the extensions of privsql.
 
     SELECT WITH RECONSTRUCTION OPTIONS (estimator = 'iterative') ...   options of one query
-    EXPLAIN RECONSTRUCTION SELECT ...                                  the plan, not the answer
+    EXPLAIN RECONSTRUCTION [VERBOSE] SELECT ...                        the plan, not the answer
     SET privsql.confidence_level = 0.9;  RESET ...;  SHOW ...          settings of a session
 
 Ours are cut out of the token stream before sqlglot parses the rest, so places in the text
@@ -50,6 +50,7 @@ class Statement:
     options: dict[str, object] = field(default_factory=dict)
     name: str = ""  # of a setting
     value: object = None
+    verbose: bool = False  # of an explanation for people: with cells, channels and SQL
 
 
 _DIALECT = DuckDB()
@@ -58,7 +59,7 @@ _HINT = "privsql reads DuckDB's dialect of SQL"
 # A statement that it does not know is refused by us; its own warning helps nobody.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
-_EXPLAIN = re.compile(r"EXPLAIN\b(\s+RECONSTRUCTION\b)?", re.IGNORECASE)
+_EXPLAIN = re.compile(r"EXPLAIN\b(\s+RECONSTRUCTION\b)?(\s+VERBOSE\b)?", re.IGNORECASE)
 _SETTING = re.compile(r"(RESET|SHOW)\s+([\w.]+)\s*$", re.IGNORECASE)
 
 
@@ -139,7 +140,8 @@ def _statement(text: str, tokens: list[Token], depth: int) -> Statement:
         if rest is None:
             raise SyntaxMistake("EXPLAIN needs a query", place=_place(text, tokens[-1]))
         inner = _query(blank, rest, depth)
-        return Statement(whole, "explain", text, inner.tree, inner.plain, inner.options)
+        parts = (whole, "explain", text, inner.tree, inner.plain, inner.options)
+        return Statement(*parts, verbose=match[2] is not None)
     if _words(tokens, "SET"):
         name, value = _assignment(text, tokens[1:])
         return Statement(whole, "set", name=name, value=value)

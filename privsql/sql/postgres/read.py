@@ -101,6 +101,8 @@ class _Reader:
     def _explain(self, text: str, words: Sequence[Word]) -> Command:
         ours = len(words) > 1 and words[1].says("reconstruction")
         rest = words[2:] if ours else words[1:]
+        if rest and rest[0].says("verbose"):  # rows for a program have all of it anyway
+            rest = rest[1:]
         if not rest:
             raise mistake("EXPLAIN needs a query", text, words[0].start, words[0].stop)
         inner = self.read(text, rest)
