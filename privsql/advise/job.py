@@ -72,9 +72,7 @@ def advise(
         raise ProgrammingError("only one goal can be advised on at a time", hint=f"give {GOALS}")
     rho = None if rho is None else _numbers("rho", rho, 2)  # type: ignore[assignment]
     s = None if s is None else _numbers("s", s, 3)  # type: ignore[assignment]
-    wanted = spec_beside(Path(spec)) if isinstance(spec, (str, Path)) else spec
-    if wanted is not None:
-        refuse_undecided(wanted)
+    wanted = _decided(spec)
     names = [columns] if isinstance(columns, str) else list(columns)
     sizes = [values] if isinstance(values, int) else list(values)
     paths = None if source is None else [source] if isinstance(source, str) else list(source)
@@ -132,3 +130,11 @@ def _numbers(name: str, given: object, count: int) -> tuple[float, ...]:
     if not isinstance(given, (tuple, list)) or len(given) != count:
         raise ProgrammingError(f"{name} takes {count} numbers", hint=f"{name} = (..., ...)")
     return tuple(checked_number(each, f"every number of {name}") for each in given)
+
+
+def _decided(spec: str | Path | Spec | None) -> Spec | None:
+    """The spec, read if it is a path, once the role of every column is decided."""
+    read = spec_beside(Path(spec)) if isinstance(spec, (str, Path)) else spec
+    if read is not None:
+        refuse_undecided(read)
+    return read
