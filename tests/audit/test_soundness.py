@@ -20,7 +20,7 @@ from privsql.audit.criteria.trials import exact_of
 from privsql.audit.criteria.verdicts import findings
 from privsql.audit.groups import effective_rows
 from privsql.audit.job import audit
-from privsql.channels import FineGrain, Matrix, Replace, Uniform
+from privsql.channels import FineGrain, Grid, Matrix, Replace, Uniform
 from privsql.channels.caps import cap_of, chances
 from privsql.release.store import open_release
 from tests.audit.conftest import SPEC
@@ -292,6 +292,7 @@ def test_values_that_are_not_listed_count_as_well(clinic):
     column = replace(
         open_release(clinic / "plain.duckdb").manifest.sensitive[0],
         mechanism="replace",
+        domain=Grid.of(0, 399),
         channel=Replace(0.05, q / q.sum()),
     )
     column = replace(column, epsilon=column.channel.epsilon)
