@@ -421,5 +421,5 @@ def test_both_commands_have_the_same_options():
         name: {option for p in main.commands[name].params for option in p.opts}
         for name in ("query", "explain")
     }
-    assert names["query"] - names["explain"] == {"--error-bars"}
+    assert names["query"] - names["explain"] == {"--error-bars", "--safe-csv"}
     assert names["explain"] - names["query"] == {"-v", "--verbose"}

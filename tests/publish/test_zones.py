@@ -117,7 +117,7 @@ def test_answers_of_every_front(tmp_path, rows):
 
 def test_init_writes_a_spec_that_is_read(rows):
     text = starter(str(rows))
-    assert '[columns."seen"]' in text
+    assert "[columns.seen]" in text
     assert parse_spec(text).column("seen").role != ""
 
 
