@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from collections import Counter
 from functools import partial
@@ -392,5 +393,8 @@ def test_a_csv_source_is_read_as_publishing_reads_it(tmp_path):
         )
     )
     privsql.publish(None, tmp_path / "r.duckdb", spec=tmp_path / "spec.toml")
-    found = audit(tmp_path / "r.duckdb", tmp_path / "raw.csv")
-    assert [each.people for each in found.groups] == [120, 120]
+    with gzip.open(tmp_path / "raw.csv.gz", "wb") as packed:
+        packed.write((tmp_path / "raw.csv").read_bytes())
+    for name in ("raw.csv", "raw.csv.gz"):
+        found = audit(tmp_path / "r.duckdb", tmp_path / name)
+        assert [each.people for each in found.groups] == [120, 120]
