@@ -16,26 +16,19 @@ import pytest
 
 from privsql.publish.staging import PRIVATE, private_folder, sweep
 from tests.sizes import sized
+from tests.specs import drop, public, sensitive, spec
 
 ROOT = Path(__file__).parents[2]
 ROWS = 4_000
-SPEC = """
-[release]
-table = "patients"
-source = "rows.parquet"
-unit = "id"
-[columns.id]
-role = "drop"
-[columns.name]
-role = "drop"
-[columns.city]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "cold", "none"]
-"""
+SPEC = spec(
+    "patients",
+    drop("id"),
+    drop("name"),
+    public("city"),
+    sensitive("illness", 0.5, ["flu", "cold", "none"]),
+    source="rows.parquet",
+    unit="id",
+)
 
 # Stops for good before a call of a function, the n-th time that it comes there.
 DRIVER = """

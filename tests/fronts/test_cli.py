@@ -21,6 +21,7 @@ import privsql
 from privsql.errors import OperationalError
 from privsql.fronts.cli.common import Commands, Lazy
 from privsql.fronts.cli.main import SECTIONS, main
+from tests.specs import public, sensitive, spec
 from tests.sql.clinic import publish
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -344,16 +345,7 @@ def test_init_overwrites_only_by_force(tmp_path):
 
 # -- perturb -------------------------------------------------------------------------------
 
-PERTURBED = """[release]
-table = "patients"
-[columns.city]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "none"]
-"""
+PERTURBED = spec("patients", public("city"), sensitive("illness", 0.5, ["flu", "none"]))
 
 
 def test_perturb_overwrites_only_by_force_and_never_what_it_reads(tmp_path):

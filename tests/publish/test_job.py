@@ -21,34 +21,19 @@ from privsql.publish.keys.key import new_key
 from privsql.publish.keys.ledger import LedgerError
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT
 from privsql.release.reading import SpecError
+from tests import specs
 
-SPEC = """
-[release]
-table = "patients"
-unit = "patient_id"
-
-[columns.patient_id]
-role = "drop"
-[columns.name]
-role = "drop"
-[columns.gender]
-role = "public"
-[columns.job]
-role = "public"
-[columns.cost]
-role = "public"
-grouping = false
-[columns.disease]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.4
-domain = ["flu", "hiv", "none"]
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = { lower = 0, upper = 99, step = 1 }
-"""
+SPEC = specs.spec(
+    "patients",
+    specs.drop("patient_id"),
+    specs.drop("name"),
+    specs.public("gender"),
+    specs.public("job"),
+    specs.measure("cost"),
+    specs.sensitive("disease", 0.4, ["flu", "hiv", "none"]),
+    specs.sensitive("age", 0.5, specs.grid(0, 99)),
+    unit="patient_id",
+)
 
 
 def clinic(rows: int = 20_000, seed: int = 1) -> pa.Table:

@@ -31,26 +31,16 @@ from privsql.publish.keys.ledger import LedgerError, Publication
 from privsql.publish.keys.randomness import Seeded
 from privsql.release.names import GROUP, MULTIPLICITY
 from privsql.release.spec import parse_spec
+from tests import specs
 
-SPEC = """
-[release]
-table = "visits"
-unit = "id"
-[columns.id]
-role = "drop"
-[columns.city]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "cold", "none"]
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = { lower = 0, upper = 9, step = 1 }
-"""
+SPEC = specs.spec(
+    "visits",
+    specs.drop("id"),
+    specs.public("city"),
+    specs.sensitive("illness", 0.5, ["flu", "cold", "none"]),
+    specs.sensitive("age", 0.5, specs.grid(0, 9)),
+    unit="id",
+)
 
 
 def rows(count: int, start: int = 0, cities=("north", "south")) -> str:

@@ -18,6 +18,7 @@ from privsql.errors import Error
 from privsql.publish.keys.key import new_key
 from privsql.release.names import GROUP, WEIGHT
 from privsql.release.spec import parse_spec
+from tests import specs
 from tests.publish.test_job import left_behind, publish, rows
 
 ROWS = 4_000
@@ -236,19 +237,9 @@ def grouped(place: Path) -> None:
     pq.write_table(table, place / "raw.parquet")
 
 
-GROUPED = """
-[release]
-table = "t"
-[columns.job]
-role = "public"
-[columns.city]
-role = "public"
-[columns.s]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.6
-domain = [false, true]
-"""
+GROUPED = specs.spec(
+    "t", specs.public("job"), specs.public("city"), specs.sensitive("s", 0.6, [False, True])
+)
 
 
 def labels(place: Path, column: str) -> dict[str, int]:

@@ -27,20 +27,15 @@ from privsql.publish.source import open_source
 from privsql.publish.staging import check_room
 from privsql.publish.starter import starter
 from privsql.release.spec import parse_spec
+from tests import specs
 
-SPEC = """
-[release]
-table = "visits"
-join = "id"
-sources = [["a.csv"], ["b.parquet"]]
-[columns.city]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "cold", "none"]
-"""
+SPEC = specs.spec(
+    "visits",
+    specs.public("city"),
+    specs.sensitive("illness", 0.5, ["flu", "cold", "none"]),
+    join="id",
+    sources=[["a.csv"], ["b.parquet"]],
+)
 
 ROWS = 1000
 

@@ -16,6 +16,7 @@ import pytest
 
 import privsql
 from tests.sizes import SOAK
+from tests.specs import public, sensitive, spec
 
 PROGRAMS = Path(__file__).with_name("programs")
 collect_ignore = ["programs"]  # they run in the clients' own environments
@@ -30,24 +31,15 @@ PACKAGES = [
     "jupysql>=0.10",
     "ipython>=8",
 ]
-SPEC = """
-[release]
-table = "sales"
-source = "rows.csv"
-[columns.region]
-role = "public"
-[columns.qty]
-role = "public"
-[columns.amount]
-role = "public"
-[columns.ts]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "none"]
-"""
+SPEC = spec(
+    "sales",
+    public("region"),
+    public("qty"),
+    public("amount"),
+    public("ts"),
+    sensitive("illness", 0.5, ["flu", "none"]),
+    source="rows.csv",
+)
 
 
 @contextmanager

@@ -18,29 +18,18 @@ from privsql.policy.journal import Entry
 from privsql.session.gate import Served as Server
 from privsql.session.session import Session
 from tests.policy.journals import read
+from tests.specs import grid, public, sensitive, spec
 
 ROWS = 24_000
-SPEC = """
-[release]
-table = "patients"
-source = "patients.csv"
-[columns.city]
-role = "public"
-[columns.sex]
-role = "public"
-[columns.visit]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["cough", "flu", "none"]
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = { lower = 0, upper = 99, step = 1 }
-"""
+SPEC = spec(
+    "patients",
+    public("city"),
+    public("sex"),
+    public("visit"),
+    sensitive("illness", 0.5, ["cough", "flu", "none"]),
+    sensitive("age", 0.5, grid(0, 99)),
+    source="patients.csv",
+)
 
 
 @dataclass(frozen=True)
