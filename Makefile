@@ -61,7 +61,7 @@ bench: $(STAMP)  ## ratios of speed, each measured in one run
 
 # Opt in: installs Superset in an environment of its own, which takes minutes.
 superset: $(STAMP)  ## a real Superset connects, lists, makes a dataset and draws a chart
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.wire.superset
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fronts.pgwire.superset
 
 papers: $(STAMP)  ## reproduce the four papers' tables and figures, in some twenty minutes
 	for paper in olap fine recon splu; do \

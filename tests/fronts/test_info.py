@@ -18,7 +18,7 @@ from privsql.fronts.cli.main import main
 from privsql.fronts.shell.info import SHOWN, WORDS, info_of
 from privsql.release.columns import MECHANISMS
 from privsql.release.store import open_release
-from tests.shell.test_script import piped
+from tests.fronts.shell.test_script import piped
 from tests.sql.clinic import publish
 
 ODD = "\x1b[31m\x07\n\x9b\u202e"

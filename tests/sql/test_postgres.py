@@ -12,7 +12,7 @@ from privsql.errors import Error, NotSupportedError, Place
 from privsql.sql.parse.statement import SyntaxMistake
 from privsql.sql.postgres.commands import Command, MixedTables, NotTranslated
 from privsql.sql.postgres.read import read
-from tests.wire.derive_expressions import SOURCE, expressions
+from tests.fronts.pgwire.derive_expressions import SOURCE, expressions
 
 SALES = {"sales": {"qty": "BIGINT", "amount": "DOUBLE", "region": "VARCHAR"}}
 

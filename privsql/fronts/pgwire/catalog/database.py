@@ -1,8 +1,8 @@
 """Creation of the catalog database: PostgreSQL 15's relations, filled from releases.
 
-``shapes.json`` is derived from a real PostgreSQL by ``tests/wire/derive_shapes.py``.  Relations of
-pg_catalog are in the schema ``pgc``, those of information_schema in ``pgi``.  What differs from
-one connection to another is a view over the variable ``pg``.
+``shapes.json`` is derived from a real PostgreSQL by ``tests/fronts/pgwire/derive_shapes.py``.
+Relations of pg_catalog are in the schema ``pgc``, those of information_schema in ``pgi``.  What
+differs from one connection to another is a view over the variable ``pg``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.wire.superset.served import end
+from tests.fronts.pgwire.superset.served import end
 
 # privsql is not among them: Superset wants SQLAlchemy 1.4, and needs no more than a driver.
 PACKAGES = ["apache-superset>=6.1,<7", "psycopg2-binary>=2.9"]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.wire.conftest import Client, Message, Running, kinds, one, text
+from tests.fronts.pgwire.conftest import Client, Message, Running, kinds, one, text
 
 FLU = "SELECT count(*) FROM patients WHERE disease = $1"
 JOBS = "SELECT job, count(*) FROM patients GROUP BY job ORDER BY job"

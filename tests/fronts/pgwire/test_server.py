@@ -30,10 +30,10 @@ from privsql.fronts.pgwire.releases import House
 from privsql.fronts.pgwire.server import Allowance, Security, check_address, secured
 from privsql.session.gate import Served
 from privsql.session.session import Session
+from tests.fronts.pgwire.conftest import SMALL, Client, Running, kinds, serving, text
 from tests.policy.journals import read
 from tests.sizes import sized
 from tests.sql.clinic import publish
-from tests.wire.conftest import SMALL, Client, Running, kinds, serving, text
 
 FLU = "SELECT count(*) FROM patients WHERE disease = 'flu'"
 

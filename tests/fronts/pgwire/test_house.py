@@ -12,7 +12,7 @@ import pytest
 
 from privsql.errors import OperationalError
 from privsql.fronts.pgwire.releases import PREFIX, House
-from tests.wire.conftest import SMALL
+from tests.fronts.pgwire.conftest import SMALL
 
 COUNT = "SELECT count(*) AS n FROM patients"
 

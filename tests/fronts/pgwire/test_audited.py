@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.wire.conftest import Running
+from tests.fronts.pgwire.conftest import Running
 
 
 def test_tables_of_the_audit_are_answered(running: Running) -> None:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from tests.wire.superset import charts
-from tests.wire.superset.site import Site, StepError, refused, said, same
+from tests.fronts.pgwire.superset import charts
+from tests.fronts.pgwire.superset.site import Site, StepError, refused, said, same
 
 __all__ = ["STEPS", "Site", "StepError"]
 

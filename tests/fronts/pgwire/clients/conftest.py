@@ -113,10 +113,10 @@ def server(tmp_path_factory) -> dict[str, str]:
     (home / "rows.toml").write_text(SPEC)
     privsql.publish(None, home / "sales.duckdb", spec=home / "rows.toml", seed=1)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.wire.clients.serving", str(home / "sales.duckdb")],
+        [sys.executable, "-m", "tests.fronts.pgwire.clients.serving", str(home / "sales.duckdb")],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
     )
     assert process.stdout is not None
     port = process.stdout.readline().strip()

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from tests.shell.screen import CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal, privsql
+from tests.fronts.shell.screen import CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal, privsql
 
 FLU = "SELECT count(*) AS n FROM patients WHERE disease = 'flu'"
 PERSONAL = f"{FLU} AND job = 'eng' AND gender = 'F' AND favourite = 'flu'"

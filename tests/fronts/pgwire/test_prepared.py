@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.fronts.pgwire.conftest import Client, Message, Running, kinds, one, serving
 from tests.sql.clinic import publish
-from tests.wire.conftest import Client, Message, Running, kinds, one, serving
 
 GROUP = "SELECT count(*) FROM patients WHERE disease = 'flu' AND {}"
 PERSONAL = "job = 'eng' AND gender = 'F' AND favourite = 'flu'"

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.wire.clients.conftest import PROGRAMS
+from tests.fronts.pgwire.clients.conftest import PROGRAMS
 
 # Clients that no environment of ours has: they are installed for this, which takes minutes.
 SOAK = pytest.mark.soak

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.wire.conftest import Client, one, text
+from tests.fronts.pgwire.conftest import Client, one, text
 
 COUNT = "SELECT count(*) FROM patients"
 ROWS = b"4000"
@@ -82,11 +82,11 @@ def alone(release: Path, folder: Path) -> Iterator[Alone]:
     said = folder / "said"
     with said.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.wire.clients.serving", str(release)],
+            [sys.executable, "-m", "tests.fronts.pgwire.clients.serving", str(release)],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
         assert process.stdout is not None
         try:

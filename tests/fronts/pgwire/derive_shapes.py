@@ -1,6 +1,6 @@
 """Reads the shapes of a live PostgreSQL 15's catalog and writes what privsql ships of them.
 
-    python -m tests.wire.derive_shapes host=/var/run/postgresql user=postgres > shapes.json
+    python -m tests.fronts.pgwire.derive_shapes host=/var/run/postgresql user=postgres > shapes.json
 
 The argument is what psql takes to connect; the result is ``shapes.json`` of ``pgwire/catalog``.
 It holds names and types of the columns of every catalog relation, and the rows that no release

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.wire.superset.rest import Api
-from tests.wire.superset.served import Served
+from tests.fronts.pgwire.superset.rest import Api
+from tests.fronts.pgwire.superset.served import Served
 
 
 class StepError(Exception):

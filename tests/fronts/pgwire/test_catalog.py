@@ -24,7 +24,7 @@ from privsql.sql.postgres.catalog import MACROS
 from privsql.sql.postgres.read import read
 
 # Statements that real clients were seen to send, where somebody has put them beside the project.
-RECORDED = Path(__file__).parents[3] / "shared" / "wire" / "client_catalog_statements.json"
+RECORDED = Path(__file__).parents[4] / "shared" / "wire" / "client_catalog_statements.json"
 
 
 def manifest(table: str, **changes: object) -> Manifest:

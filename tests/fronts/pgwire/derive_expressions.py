@@ -1,6 +1,6 @@
 """Asks a live PostgreSQL 15 what expressions are called and what they give.
 
-    python -m tests.wire.derive_expressions host=/var/run/postgresql user=postgres
+    python -m tests.fronts.pgwire.derive_expressions host=/var/run/postgresql user=postgres
 
 reads the expressions of ``expressions.tsv`` and writes its other two columns anew: the name of
 the column and its value as text.  An expression that PostgreSQL refuses is an error here.

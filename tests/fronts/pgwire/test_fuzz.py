@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fronts.pgwire.alone import Alone, alone, message, reset, startup
+from tests.fronts.pgwire.conftest import text
 from tests.sizes import sized
-from tests.wire.alone import Alone, alone, message, reset, startup
-from tests.wire.conftest import text
 
 CASES = int(os.environ.get("WIRE_FUZZ", sized("400", "20000")))
 # What a run may add to a server that is warm: caches of texts are bounded, at 512 of each kind.

@@ -11,8 +11,8 @@ import pytest
 
 from privsql.errors import TooLargeError
 from privsql.fronts.pgwire import cursors
-from tests.wire.alone import Alone, alone, reset
-from tests.wire.conftest import Client, Running, kinds, one, text
+from tests.fronts.pgwire.alone import Alone, alone, reset
+from tests.fronts.pgwire.conftest import Client, Running, kinds, one, text
 
 IDLE, BUSY, ROUNDS = 500, 64, 3
 LONG = "SELECT i, repeat('x', 100) FROM generate_series(1, 60000) t(i)"

@@ -17,10 +17,10 @@ import pytest
 from privsql.errors import Error, Notice
 from privsql.errors import Place as Stretch
 from privsql.policy.limits import Limits
+from tests.fronts.pgwire.conftest import Client, Message, Running, serving, text
 from tests.policy.attacks import Attack, Seen, Step, attacks
 from tests.policy.test_attacks import AFTER, INNER, KEYS, wanted, wards
 from tests.sql.clinic import publish
-from tests.wire.conftest import Client, Message, Running, serving, text
 
 ATTACKS = [attack for attack in attacks() if "served" in attack.modes]
 USERS = itertools.count()

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from privsql.fronts.cli.main import main
-from tests.shell.screen import privsql
+from tests.fronts.shell.screen import privsql
 
 SCRIPT = """-- a script; with a comment
 \\d

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from privsql.policy.journal import Journal, JournalError
-from tests.wire.conftest import Client, Running, kinds, one, serving
+from tests.fronts.pgwire.conftest import Client, Running, kinds, one, serving
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Superset over ``privsql serve``: connects, lists, makes a dataset, draws charts.
 
-python -m tests.wire.superset [--folder FOLDER]
+python -m tests.fronts.pgwire.superset [--folder FOLDER]
 
 Installs Superset from the package index in an environment of its own (some minutes and a
 gigabyte), so it is no part of the tests.  With ``--folder`` it is kept there, and the next takes
@@ -17,10 +17,10 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from tests.wire.superset.environment import installed, running
-from tests.wire.superset.rest import Api
-from tests.wire.superset.served import serving
-from tests.wire.superset.steps import STEPS, Site, StepError
+from tests.fronts.pgwire.superset.environment import installed, running
+from tests.fronts.pgwire.superset.rest import Api
+from tests.fronts.pgwire.superset.served import serving
+from tests.fronts.pgwire.superset.steps import STEPS, Site, StepError
 
 
 def tell(line: str) -> None:
@@ -45,7 +45,7 @@ def failures(site: Site) -> int:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.wire.superset")
+    parser = argparse.ArgumentParser(prog="python -m tests.fronts.pgwire.superset")
     parser.add_argument("--folder", type=Path, help="where Superset is installed, and kept")
     folder = parser.parse_args(words).folder
     with tempfile.TemporaryDirectory() as scratch:

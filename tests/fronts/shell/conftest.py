@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.screen import Terminal, privsql
+from tests.fronts.shell.screen import Terminal, privsql
 from tests.sql.clinic import publish
 
 

@@ -11,7 +11,7 @@ from privsql.errors import Error
 from privsql.fronts.pgwire.clock import timed
 from privsql.sql.postgres.commands import NotTranslated
 from privsql.sql.postgres.read import read
-from tests.wire.conftest import Running
+from tests.fronts.pgwire.conftest import Running
 
 CLOCKS = ("now()", "current_timestamp", "clock_timestamp()", "statement_timestamp()")
 MINUTE = dt.timedelta(minutes=1)

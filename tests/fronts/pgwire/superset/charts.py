@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.wire.superset.site import Site, StepError, refused, said, same
+from tests.fronts.pgwire.superset.site import Site, StepError, refused, said, same
 
 COUNT = {"expressionType": "SQL", "sqlExpression": "COUNT(*)", "label": "COUNT(*)"}
 FLU = {"col": "illness", "op": "==", "val": "flu"}
