@@ -11,9 +11,12 @@ from html.parser import HTMLParser
 import click
 import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+import privsql
 from privsql.audit.criteria.expected import half_width, half_width_conditions
 from privsql.audit.criteria.findings import Finding
 from privsql.audit.criteria.verdicts import findings
@@ -23,7 +26,9 @@ from privsql.audit.report.page import page
 from privsql.errors import OperationalError
 from privsql.fronts.cli.commands.audit import audit as command
 from privsql.fronts.cli.main import Commands
+from privsql.release.spec import parse_spec
 from tests.audit.conftest import SPEC
+from tests.specs import public, sensitive, spec
 
 
 @pytest.fixture(scope="module")
@@ -271,3 +276,14 @@ def test_every_option_is_explained():
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help
+
+
+def test_an_observed_domain_is_to_be_confirmed(tmp_path):
+    pq.write_table(pa.table({"a": ["x"] * 60, "s": ["u", "v", "w"] * 20}), tmp_path / "r.parquet")
+    text = spec("t", public("a"), sensitive("s", 0.5, ["u", "v", "w"], observed=True))
+    privsql.publish(str(tmp_path / "r.parquet"), tmp_path / "r.duckdb", spec=parse_spec(text))
+    light = audit(tmp_path / "r.duckdb").front.lights[1]
+    assert light.colour == "amber"
+    assert light.change == (
+        "list every value that is possible as the domain, and delete observed = true",
+    )

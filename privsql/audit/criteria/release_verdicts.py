@@ -126,6 +126,8 @@ def _instead(report: AuditReport) -> str:
         return "reduce the source to one row per person; then each row's epsilon is the person's"
     if not report.privacy.raw:
         return "a retention below 1, and a replacement probability above 0 for every value"
+    if all("observed" in reason for reason in report.privacy.raw):
+        return "list every value that is possible as the domain, and delete observed = true"
     return (
         'compute from published values only: [groups] from = "published", domains that are'
         " listed, uniform, replace, matrix, or finegrain with a given prior"
