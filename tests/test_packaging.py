@@ -39,7 +39,7 @@ def test_the_wheel_holds_both_packages_and_nothing_else(wheel):
         str(path.relative_to(ROOT))
         for top in ("privsql", "udfs")
         for path in (ROOT / top).rglob("*")
-        if path.suffix in (".py", ".json") or path.name == "py.typed"
+        if path.suffix in (".py", ".json", ".sql", ".toml") or path.name == "py.typed"
     }
     assert {name for name in names if ".dist-info/" not in name} == expected
 

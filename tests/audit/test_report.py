@@ -226,7 +226,9 @@ def test_a_page_shows_words_and_never_runs_them(known):
 
 
 def run(*arguments):
-    main = Commands(name="privsql", commands={"audit": command})
+    # Click keeps the help option that a command was first asked for.
+    names = {"help_option_names": ["-h", "--help"]}
+    main = Commands(name="privsql", commands={"audit": command}, context_settings=names)
     return CliRunner().invoke(main, ["audit", *map(str, arguments)])
 
 

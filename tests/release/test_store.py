@@ -25,6 +25,7 @@ table = "t"
 role = "public"
 [columns.y]
 role = "public"
+accept_unique = true
 [columns.ill]
 role = "sensitive"
 mechanism = "uniform"

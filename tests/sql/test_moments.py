@@ -132,7 +132,7 @@ def ask(path: Path, text: str, form: str | None, rescan: bool = True) -> tuple[O
         OPEN[path] = Session(path)
     session = OPEN[path]
     session.form, session.rescan = form, rescan
-    planned = session._plan(only(text), None, session.settings)
+    planned = session._planning.plan(only(text), None, session.settings, session.form)
     return session.run(text), {plan.form for plan in planned.plans}
 
 
@@ -312,7 +312,7 @@ def test_effective_rows_lie_between_their_bounds(plain, below, size, monkeypatch
         return made(self, weighed)
 
     monkeypatch.setattr(Moments, "doubtful", noted)
-    (plan,) = session._plan(only(text), None, session.settings).plans
+    (plan,) = session._planning.plan(only(text), None, session.settings, session.form).plans
     loaded: list[str] = []
     session._loading.load(plan, loaded, session.settings, ())
     bases = session._memory.run(bounds[0].sql("duckdb")).to_pydict()
