@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
@@ -35,6 +36,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let a strike that Python drops be dropped: whoever strikes does it again (engines.breaks)."""
+    told = sys.unraisablehook
+
+    def heard(problem: sys.UnraisableHookArgs) -> None:
+        if problem.exc_type.__name__ != "Broken":
+            told(problem)
+
+    sys.unraisablehook = heard
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

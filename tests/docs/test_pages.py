@@ -10,10 +10,16 @@ from tests.docs.pages import ROOT, begin, follow, read
 
 # These pages want a server or are generated; tests/test_docs.py follows them.
 ELSEWHERE = ("bi.md", "functions.md")
-PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in ELSEWHERE]
+# Two tutorials are followed by `make test`, all of them by `make soak`.
+SLOW = ("tutorial-learn.md", "tutorial-panel.md")
+PAGES = [
+    pytest.param(path, marks=[pytest.mark.soak] if path.name in SLOW else [], id=path.name)
+    for path in sorted((ROOT / "docs").glob("*.md"))
+    if path.name not in ELSEWHERE
+]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_true(path, demo, tmp_path):
     page = read(path)
     folder = tmp_path / "followed"

@@ -20,8 +20,9 @@ import privsql
 from privsql.errors import Error
 from privsql.publish.starter import starter
 from tests.publish.starter_tables import NAMES, Sample, sample
+from tests.sizes import sized
 
-KINDS = ("csv", "parquet", "nameless")
+KINDS = sized(("csv", "nameless"), ("csv", "parquet", "nameless"))
 ALONE = 0.01
 
 
