@@ -157,7 +157,7 @@ class Session:
             self._total,
             release,
             served,
-            secrets_scan(self.catalog, salt) if measures else None,
+            (lambda former: secrets_scan(self.catalog, salt, former)) if measures else None,
         )
 
     # -- statements -------------------------------------------------------------------

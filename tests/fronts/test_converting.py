@@ -1,7 +1,7 @@
 """Another format is a reason to convert, never to draw anew.
 
-Today's format is the first.  So these tests make it an earlier one: the number that readers know
-is raised, and a step is entered for each kind of file.
+Most of today's formats are the first.  So these tests make them earlier ones: the number that
+readers know is raised, and a step is entered for each kind of file.
 """
 
 from __future__ import annotations
@@ -75,6 +75,10 @@ FILES: dict[str, tuple[str, Callable[[Path], None], Callable[[Path], object]]] =
 }
 
 
+# Formats that have been raised since the fixtures were made.
+CURRENT = {"history": 2}
+
+
 def advance(patch: pytest.MonkeyPatch, number: int = 2) -> None:
     """Make the current format of everything a later one."""
     for module, name in (
@@ -105,10 +109,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", FILES)
 def test_a_current_file_is_left_alone(folder: Path, kind: str) -> None:
     path = folder / FILES[kind][0]
+    number = CURRENT.get(kind, 1)
+    if number > 1:
+        convert(path)
     before = contents(folder)
     made = convert(path, folder / "new")
-    assert (made.kind, made.before, made.after, made.backup) == (kind, 1, 1, None)
-    assert f"nothing to convert: {path} is a {kind} of format 1" in str(made)
+    assert (made.kind, made.before, made.after, made.backup) == (kind, number, number, None)
+    assert f"nothing to convert: {path} is a {kind} of format {number}" in str(made)
     assert contents(folder) == before
 
 
