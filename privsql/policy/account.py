@@ -48,6 +48,8 @@ FAINT = 1e-7
 SLACK = 1e-9
 # A group that is above its limit already is not made worse by a gain this small.
 UNTOUCHED = 1e-12
+# Groups are watched from this share of the limit on, when some have to be anyway.
+SOON = 0.75
 # Directions that wait before they are added to the matrices of watched groups.
 WAITING = 32
 
@@ -131,6 +133,7 @@ class Account:
         """Decide for each cell in the order given; nothing changes until ``commit``."""
         trial = self._state.fork()
         admitted = np.array([trial.take(cell) for cell in cells], dtype=np.bool_)
+        self._state.learn(trial)
         self._token = object()
         made = Admission(admitted, tuple(trial.added), trial.cap)
         return Proposal(made, trial, self._token)
@@ -173,7 +176,7 @@ class _Groups:
     def by_group(self, x: Floats) -> Floats:
         """Sums over the coordinates of each group."""
         groups = self.of_atom[self.functions.where[: x.size]]
-        return np.bincount(groups, x, self.sizes.size)
+        return np.asarray(np.bincount(groups, x, self.sizes.size), dtype=np.float64)
 
     def totals(self, u: Floats) -> Floats:
         """<u, 1_g>^2 / n_g: the constant function has the first coordinates."""
@@ -220,6 +223,12 @@ class _State:
                 self.watched[g] = self._current(g, mine)
             self.waiting = ()
         return self
+
+    def learn(self, trial: _State) -> None:
+        """Keep matrices that a proposal found out about this very state."""
+        for g, found in trial.watched.items():
+            if g not in self.watched and found.upto == self.pushed:
+                self.watched[g] = found
 
     @property
     def entries(self) -> int:
@@ -353,15 +362,25 @@ class _State:
 
     def _watch(self, doubtful: Ints, ids: list[Ints], mark: int) -> bool:
         """Matrices of groups that have none yet; False at the cap."""
-        new = [i for i, g in enumerate(doubtful.tolist()) if g not in self.watched]
+        new = {g: mine for g, mine in zip(doubtful.tolist(), ids, strict=True)
+               if g not in self.watched}  # fmt: skip
         held = sum(each.matrix.nbytes for each in self.watched.values())
-        if held + 8 * sum(ids[i].size ** 2 for i in new) > self.caps.watched:
+        held += 8 * sum(mine.size**2 for mine in new.values())
+        if held > self.caps.watched:
             self.cap = "groups"
             return False
         if new:
-            parts = self.factor.columns([ids[i] for i in new], mark)
-            for i, Q in zip(new, parts, strict=True):
-                self.watched[int(doubtful[i])] = _Watched(Q.T @ Q, self.pushed)
+            # Once through all answers is dear: groups that will be in doubt soon come along.
+            soon = np.flatnonzero(np.minimum(self.bound, self.trace) > SOON * self.groups.most)
+            for g, mine in zip(
+                soon.tolist(), self.groups.coordinates(soon, self.factor.width), strict=True
+            ):
+                held += 8 * mine.size**2
+                if g not in self.watched and g not in new and held <= self.caps.watched // 2:
+                    new[g] = mine
+            parts = self.factor.columns(list(new.values()), mark)
+            for g, Q in zip(new, parts, strict=True):
+                self.watched[g] = _Watched(Q.T @ Q, self.pushed)
         return True
 
     def _current(self, g: int, mine: Ints) -> _Watched:

@@ -177,17 +177,20 @@ class Factor:
 
     def columns(self, ids: list[Ints], count: int) -> list[Floats]:
         """Q restricted to each of these sets of coordinates, for the first ``count`` answers."""
-        table = self.alpha[0].tocsc()
+        atoms = self.functions.atoms.rows.size
+        some = np.unique(self.functions.where[np.concatenate(ids)])
+        # Once through all weights, for the atoms of all sets together.
+        wanted = (np.arange(len(self._used))[:, np.newaxis] * atoms + some).ravel()
+        table = sparse.csc_array(self.alpha[0][:count, wanted])
         made = []
         for mine in ids:
-            V = np.zeros((self.count, mine.size))
-            atom = self.functions.where[mine]
+            Q = np.zeros((count, mine.size))
+            atom = np.searchsorted(some, self.functions.where[mine])
             for slot, number in enumerate(self._used):
                 F = self.functions[number].coordinates
                 those = np.flatnonzero(mine < F.size)
-                cut = table[:, slot * self.functions.atoms.rows.size + atom[those]]
-                V[:, those] += cut.toarray() * F[mine[those]]
-            Q = V[:count]
+                cut = table[:, slot * some.size + atom[those]]
+                Q[:, those] += cut.toarray() * F[mine[those]]
             if self.blocks is not None:
                 touching, part = self._touching(mine)
                 for b, row in zip(touching, part, strict=True):

@@ -265,7 +265,7 @@ class _Rows:
     def _places(self) -> Ints:
         """The bit of each stored row."""
         shift = 8 * self._bytes - self._first
-        return np.arange(self.count, dtype=np.int64) + np.repeat(shift, self.lengths)
+        return np.asarray(np.arange(self.count) + np.repeat(shift, self.lengths))
 
     @cached_property
     def _weights(self) -> Floats | None:
@@ -323,7 +323,8 @@ class _Rows:
         """A stored function's values on the rows of an atom."""
         low, rows = int(self._bytes[a]), int(self.lengths[a])
         if stored.dtype == np.uint8:
-            return np.unpackbits(stored[low : low + (rows + 7) // 8], count=rows)
+            bits = stored[low : low + (rows + 7) // 8].astype(np.uint8, copy=False)
+            return np.unpackbits(bits, count=rows)
         return stored[8 * low : 8 * low + rows]
 
     def roots(self, a: int) -> Floats:
@@ -334,4 +335,6 @@ class _Rows:
 
 
 def _unpacked(stored: Bytes | Floats) -> NDArray[np.uint8] | Floats:
-    return np.unpackbits(stored) if stored.dtype == np.uint8 else stored
+    if stored.dtype == np.uint8:
+        return np.unpackbits(stored.astype(np.uint8, copy=False))
+    return stored

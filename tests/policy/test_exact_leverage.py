@@ -12,8 +12,10 @@ from privsql.errors import DataError, InternalError
 from privsql.policy.account import Account, Admission, Caps, Limits, Part
 from privsql.policy.functions import Expressed, Function, Functions
 from privsql.policy.leverage import Atoms
-from tests.policy.rows import Floats, Ints, Rows
+from tests.policy.rows import Ints, Rows
 from tests.sizes import sized
+
+Floats = NDArray[np.floating]
 
 CLOSE = 1e-9
 
@@ -44,8 +46,10 @@ class Release:
     def part(self, values: NDArray[np.bool_] | Floats | None, weights: Floats) -> Part:
         function: Function | Expressed = self.functions[0]
         if values is not None:
-            function = self.functions.add(values)
-        return Part(function, np.flatnonzero(weights), weights[np.flatnonzero(weights)])
+            numbers = values if values.dtype == np.bool_ else values.astype(np.float64)
+            function = self.functions.add(numbers)
+        chosen = np.flatnonzero(weights)
+        return Part(function, chosen, weights[chosen].astype(np.float64))
 
 
 Question = tuple["NDArray[np.bool_] | Floats | None", Floats]
@@ -167,6 +171,7 @@ def test_a_dashboard_with_a_slider_is_answered() -> None:
     account, brute = Account(release.functions), release.brute
     every = np.ones(release.atoms.rows.size)
     panels = [every, (rng.random(every.size) < 0.5) * 1.0, (rng.random(every.size) < 0.5) * 1.0]
+    parts: list[list[Part]] = []
     for x in range(50, 1000, 50):
         parts = [[release.part(cost < x, panel)] for panel in panels]
         assert ask(account, *parts).admitted.all(), x
