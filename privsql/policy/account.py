@@ -42,6 +42,7 @@ from scipy import linalg
 from privsql.errors import DataError, InternalError
 from privsql.policy.factor import SPAN, Factor, Vector
 from privsql.policy.functions import Bools, Expressed, Floats, Function, Functions, Ints
+from privsql.policy.wide import MANY, Blocks, decide
 
 FAINT = 1e-7
 # Ties are common: 9 of 10 rows are exactly .9, and rounding must not decide them.
@@ -98,7 +99,7 @@ class Proposal:
     """An admission that is not yet in force."""
 
     admission: Admission
-    state: _State
+    state: State
     token: object
 
 
@@ -116,7 +117,7 @@ class Account:
     def __init__(
         self, functions: Functions, limits: Limits | None = None, caps: Caps | None = None
     ) -> None:
-        self._state = _State(_Groups(functions, limits or Limits()), caps or Caps())
+        self._state = State(Groups(functions, limits or Limits()), caps or Caps())
         self._token: object = None
 
     @property
@@ -131,9 +132,12 @@ class Account:
 
     def propose(self, cells: Sequence[Sequence[Part]]) -> Proposal:
         """Decide for each cell in the order given; nothing changes until ``commit``."""
-        trial = self._state.fork()
-        admitted = np.array([trial.take(cell) for cell in cells], dtype=np.bool_)
-        self._state.learn(trial)
+        if sum(len(cell) for cell in cells) >= MANY:
+            trial, admitted = decide(self._state.fork(), cells)
+        else:
+            trial = self._state.fork()
+            admitted = np.array([trial.take(cell) for cell in cells], dtype=np.bool_)
+            self._state.learn(trial)
         self._token = object()
         made = Admission(admitted, tuple(trial.added), trial.cap)
         return Proposal(made, trial, self._token)
@@ -159,7 +163,7 @@ class Account:
         return self._state.leverages()
 
 
-class _Groups:
+class Groups:
     """What does not change: groups of coordinates, their sizes and limits."""
 
     def __init__(self, functions: Functions, limits: Limits) -> None:
@@ -183,6 +187,19 @@ class _Groups:
         inner = np.bincount(self.of_atom, u[: self.root.size] * self.root, self.sizes.size)
         return np.asarray(inner * inner / self.sizes)
 
+    def of_blocks(self, blocks: Blocks) -> tuple[Floats, Floats]:
+        """Trace and total of every group, of blocks alone."""
+        rows = blocks.rows
+        group = self.of_atom[self.functions.where[rows.indices]]
+        trace = np.bincount(group, rows.data**2, self.sizes.size)
+        row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        first = rows.indices < self.root.size
+        counts = rows.data[first] * self.root[rows.indices[first]]
+        pair, of = np.unique(row[first] * self.sizes.size + group[first], return_inverse=True)
+        inner = np.bincount(of, counts, pair.size)
+        total = np.bincount(pair % self.sizes.size, inner * inner, self.sizes.size)
+        return np.asarray(trace), np.asarray(total / self.sizes)
+
     def coordinates(self, groups: Ints, width: int) -> list[Ints]:
         """The coordinates of each of these groups, in order; later ones come last."""
         owner = self.of_atom[self.functions.where[:width]]
@@ -191,10 +208,10 @@ class _Groups:
         return [order[low:high] for low, high in bounds.T]
 
 
-class _State:
+class State:
     """An account as it is after some answers; ``fork`` before a change."""
 
-    def __init__(self, groups: _Groups, caps: Caps) -> None:
+    def __init__(self, groups: Groups, caps: Caps) -> None:
         self.groups = groups
         self.caps = caps
         self.factor = Factor(groups.functions)
@@ -204,27 +221,26 @@ class _State:
         self.watched: dict[int, _Watched] = {}
         self.waiting: tuple[Floats, ...] = ()  # directions not yet in all watched matrices
         self.pushed = 0
+        self.dense: tuple[Part, ...] = ()  # the answers of the factor
+        self.blocks: Blocks | None = None  # and those beside it
+        self.faint = FAINT
         self.added: list[Part] = []
         self.cap: str | None = None
 
-    def fork(self) -> _State:
+    def fork(self) -> State:
+        """A copy that may change."""
         made = copy.copy(self)
         made.factor = self.factor.fork()
         made.watched = dict(self.watched)
         made.added, made.cap = [], None
         return made
 
-    def settled(self) -> _State:
+    def settled(self) -> State:
         """The same without what it says about the last proposal."""
         self.added = []
-        if len(self.waiting) >= WAITING:
-            ids = self.groups.coordinates(np.array(sorted(self.watched)), self.factor.width)
-            for g, mine in zip(sorted(self.watched), ids, strict=True):
-                self.watched[g] = self._current(g, mine)
-            self.waiting = ()
         return self
 
-    def learn(self, trial: _State) -> None:
+    def learn(self, trial: State) -> None:
         """Keep matrices that a proposal found out about this very state."""
         for g, found in trial.watched.items():
             if g not in self.watched and found.upto == self.pushed:
@@ -232,6 +248,7 @@ class _State:
 
     @property
     def entries(self) -> int:
+        """Numbers held."""
         held = sum(each.matrix.size for each in self.watched.values())
         return self.factor.entries + held + sum(u.size for u in self.waiting)
 
@@ -283,6 +300,7 @@ class _State:
             self.factor.truncate(mark)
             return False
         self.added += fresh
+        self.dense = (*self.dense, *fresh)
         return True
 
     def _direction(self, part: Part) -> tuple[bool, Floats | None]:
@@ -314,9 +332,44 @@ class _State:
         if found.inside:
             return
         self.factor.push(vector, found)
+        self.dense = (*self.dense, part)
         u = found.x / found.length
         gain = self.groups.by_group(u * u)
         self._add([u], np.minimum(self.bound, self.trace) + gain, gain)
+
+    # -- many cells ----------------------------------------------------------------------
+
+    def rebuilt(self, blocks: Blocks, dense: Sequence[Part], new: Sequence[Part]) -> State | None:
+        """The account with these blocks first; None where a group passes a limit or a cap is met.
+
+        ``dense`` parts have been answered and stay known even where they are faint now.
+        """
+        made = State(self.groups, self.caps)
+        made.blocks, made.factor.blocks = blocks, blocks.rows
+        made.factor.width = max(made.factor.width, blocks.rows.shape[1])
+        made.trace, made.totals = self.groups.of_blocks(blocks)
+        made.bound = made.trace.copy()
+        for part in dense:
+            made.accept(part)
+        for part in new:
+            vector, _ = made.unit(part)
+            left = None if vector is None else made.factor.residual(vector.x)
+            if left is not None and not left.inside:
+                if left.length < FAINT or made.factor.count >= self.caps.answers:
+                    return None
+                made.accept(part)
+        return made if made.within(self) else None
+
+    def within(self, before: State) -> bool:
+        """Whether no group is above a limit that was not so before."""
+        groups = self.groups
+        told = self.totals - before.totals
+        if bool(((self.totals > groups.most_total) & (told > UNTOUCHED)).any()):
+            return False
+        gain = self.trace - before.trace
+        self.bound = np.minimum(self.bound, self.trace)
+        doubtful = np.flatnonzero((self.bound > groups.most) & (gain > UNTOUCHED))
+        return self._exact([], doubtful, self.bound, self.factor.count)
 
     # -- limits --------------------------------------------------------------------------
 
@@ -342,6 +395,14 @@ class _State:
         self.totals = self.totals + sum(self.groups.totals(u) for u in U)
         self.waiting = (*self.waiting, *U)
         self.pushed += len(U)
+        if not self.watched:
+            self.waiting = ()
+        elif len(self.waiting) >= WAITING:
+            some = sorted(self.watched)
+            ids = self.groups.coordinates(np.array(some), self.factor.width)
+            for g, mine in zip(some, ids, strict=True):
+                self.watched[g] = self._current(g, mine)
+            self.waiting = ()
 
     def _exact(self, U: list[Floats], doubtful: Ints, bound: Floats, mark: int) -> bool:
         """Eigenvalues where bounds do not decide; tightens them in place."""
@@ -353,7 +414,7 @@ class _State:
         for g, mine in zip(doubtful.tolist(), ids, strict=True):
             now = self._current(g, mine)
             self.watched[g] = now
-            cut = np.array([_cut(u, mine) for u in U])
+            cut = np.array([_cut(u, mine) for u in U]).reshape(len(U), mine.size)
             better = top(now.matrix + cut.T @ cut, self.groups.most)
             if better > self.groups.most:
                 return False

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 from scipy.linalg import blas
 
 from privsql.policy.functions import EPSILON, Floats, Functions, Ints
@@ -74,6 +74,7 @@ class Factor:
         self._columns: NDArray[np.int32] = np.empty(0, dtype=np.int32)
         self._weights: Floats = np.empty(0)
         self._packed: Floats = np.empty(0)
+        self._by_column: tuple[sparse.csr_array, sparse.csc_array] | None = None
         self._alpha: tuple[sparse.csr_array, sparse.csc_array] | None = None
 
     def fork(self) -> Factor:
@@ -175,6 +176,39 @@ class Factor:
                 break
         return Residual(x, length, noise, along)
 
+    def shares(self, X: sparse.csr_array) -> Floats:
+        """|Q x|^2 of many sparse rows x."""
+        found = np.zeros(X.shape[0])
+        if self.blocks is not None:
+            size = min(X.shape[1], self.blocks.shape[1])
+            along = X[:, :size] @ self.blocks[:, :size].T
+            found += np.asarray(along.multiply(along).sum(axis=1))
+        if self.count == 0:
+            return found
+        triangle = np.zeros((self.count, self.count))
+        triangle[np.tril_indices(self.count)] = self._packed[: self.count * (self.count + 1) // 2]
+        V = self._rows(X.shape[1])
+        for low in range(0, X.shape[0], 1_000):
+            inner = (V @ X[low : low + 1_000].T).toarray()
+            Y = linalg.solve_triangular(triangle, inner, lower=True, check_finite=False)
+            found[low : low + 1_000] += np.einsum("rp,rp->p", Y, Y)
+        return found
+
+    def _rows(self, width: int) -> sparse.csr_array:
+        """V over coordinates."""
+        atoms = self.functions.atoms.rows.size
+        made = sparse.csr_array((self.count, width))
+        for slot, number in enumerate(self._used):
+            F = self.functions[number].coordinates
+            where = self.functions.where[: F.size]
+            table = sparse.csr_array((F, (where, np.arange(F.size))), shape=(atoms, width))
+            made = made + self.alpha[0][:, slot * atoms : (slot + 1) * atoms] @ table
+        if self.blocks is not None:
+            Q = self.blocks.copy()
+            Q.resize((Q.shape[0], width))
+            made = made - (made @ Q.T) @ Q
+        return sparse.csr_array(made)
+
     def columns(self, ids: list[Ints], count: int) -> list[Floats]:
         """Q restricted to each of these sets of coordinates, for the first ``count`` answers."""
         atoms = self.functions.atoms.rows.size
@@ -193,7 +227,7 @@ class Factor:
                 Q[:, those] += cut.toarray() * F[mine[those]]
             if self.blocks is not None:
                 touching, part = self._touching(mine)
-                for b, row in zip(touching, part, strict=True):
+                for b, row in zip(touching, part, strict=True) if count else ():
                     dense = np.zeros(self.width)
                     own = slice(self.blocks.indptr[b], self.blocks.indptr[b + 1])
                     dense[self.blocks.indices[own]] = self.blocks.data[own]
@@ -209,12 +243,15 @@ class Factor:
         blocks = self.blocks
         if blocks is None:
             return np.empty(0, np.int64), np.empty((0, mine.size))
-        inside = mine < blocks.shape[1]
-        cut = blocks[:, mine[inside]]
-        rows = np.flatnonzero(np.diff(cut.indptr))
+        if self._by_column is None or self._by_column[0] is not blocks:
+            self._by_column = blocks, blocks.tocsc()
+        inside = np.flatnonzero(mine < blocks.shape[1])
+        cut = self._by_column[1][:, mine[inside]]
+        rows = np.unique(cut.indices)
         part = np.zeros((rows.size, mine.size))
-        part[:, inside] = cut[rows].toarray()
-        return rows, part
+        column = np.repeat(inside, np.diff(cut.indptr))
+        part[np.searchsorted(rows, cut.indices), column] = cut.data
+        return rows.astype(np.int64), part
 
     # -- adding --------------------------------------------------------------------------
 

@@ -134,7 +134,7 @@ class Functions:
 
     # -- a new one -----------------------------------------------------------------------
 
-    def add(self, values: Bools | Floats) -> Function | Expressed:
+    def add(self, values: Bools | NDArray[np.floating]) -> Function | Expressed:
         """The function with these values; ``Expressed`` where the cap on memory is reached.
 
         A function that is there already, or a power of two times it, is not stored again.
@@ -277,12 +277,12 @@ class _Rows:
         made[self._places] = values
         return made
 
-    def scaled(self, values: Bools | Floats) -> Bools | Floats:
+    def scaled(self, values: Bools | NDArray[np.floating]) -> Bools | Floats:
         """The values with their largest near 1, so that squares neither overflow nor vanish."""
         if values.shape != (self.count,):
             raise DataError("a function needs a value for each stored row")
         if values.dtype == np.bool_:
-            return values
+            return values.astype(np.bool_, copy=False)
         numbers = np.ascontiguousarray(values, dtype=np.float64)
         if not np.isfinite(numbers).all():
             raise DataError("a function needs finite values")

@@ -428,3 +428,60 @@ def test_coordinates_keep_inner_products() -> None:
             ]
             error = np.abs(np.bincount(where[:n], inner, atoms) * scale - exact)
             assert (error <= 1e-13 * lengths[0] * lengths[1]).all()
+
+
+# -- many cells ----------------------------------------------------------------------------
+
+
+def tables(
+    rng: np.random.Generator, release: Release, cost: Floats, count: int
+) -> list[list[Part]]:
+    """The cells of a GROUP BY with two aggregates, and of its total."""
+    size = release.atoms.rows.size
+    key = rng.integers(0, count, size)
+    cells = [
+        [release.part(None, (key == k) * 1.0), release.part(cost, (key == k) * 1.0)]
+        for k in range(count)
+        if (key == k).any()
+    ]
+    return [*cells, [release.part(cost, np.ones(size))]]
+
+
+@pytest.mark.parametrize("seed", range(sized(4, 40)))
+def test_many_cells_are_decided_as_one_by_one(seed: int) -> None:
+    rng = np.random.default_rng([5, seed])
+    release, cost = clinic(rng, 4_000, 300)
+    single, wide = Account(release.functions), Account(release.functions)
+    every = np.ones(release.atoms.rows.size)
+    for step, count in enumerate((0, 60, 40, 60)):
+        cells = tables(rng, release, cost, count) if count else [[release.part(None, every)]]
+        one = [bool(ask(single, cell).admitted[0]) for cell in cells]
+        found = ask(wide, *cells)
+        assert found.admitted.tolist() == one, step
+        assert found.cap is None
+        assert wide.rank == single.rank
+        for mine, other in zip(wide.leverages(), single.leverages(), strict=True):
+            assert np.abs(mine - other).max() < CLOSE
+        again = ask(wide, *cells)
+        assert again.admitted.tolist() == one
+    assert not all(one)
+
+
+def test_a_group_by_of_ten_thousand_cells_stays_sparse() -> None:
+    rng = np.random.default_rng(1)
+    size = 4 * sized(2_000, 10_000)
+    functions = Functions(Atoms(rng.integers(10, 60, size), np.arange(size)))
+    account = Account(functions)
+    everybody = Part(functions[0], np.arange(size), np.ones(size))
+    assert ask(account, [everybody]).admitted[0]
+    cells = [[Part(functions[0], np.arange(i, i + 4), np.ones(4))] for i in range(0, size, 4)]
+    found = ask(account, *cells)
+    assert found.admitted.all()
+    assert found.cap is None
+    assert account.rank == size // 4
+    assert account.entries < 3 * size
+    # Known now: sums of cells.  Not to be had: a group within one.
+    half = Part(functions[0], np.arange(size // 2), np.ones(size // 2))
+    assert ask(account, [half]).added == ()
+    inside = Part(functions[0], np.arange(3, size), np.ones(size - 3))
+    assert not ask(account, [inside]).admitted[0]
