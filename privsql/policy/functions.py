@@ -53,7 +53,7 @@ Bytes = NDArray[np.uint8]
 EPSILON = float(np.finfo(np.float64).eps)
 MOST_BYTES = 512 * 2**20
 # Squares of residuals, as shares of the function's own square within the atom.
-NEAR, KEEP = 1e-2, 1e-3
+NEAR, KEEP = 1e-3, 1e-3
 # Lengths of residuals within an atom: noise, as a share of all lengths that were added up, and
 # what is too faint, as a share of the function's own.
 NOTHING, FAINT = 64 * EPSILON, 1e-7

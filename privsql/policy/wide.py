@@ -30,6 +30,7 @@ NEARLY = 1e-6
 # Bases that are tried, and cells that are taken one by one where that is the only way.
 MOST_TRIALS = 200
 MOST_DENSE = 500
+MOST_REBUILT = 5_000
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class _Trial:
         self.units = units_of(state.groups.functions, state.groups.kept, self.parts)
         self.admitted = np.zeros(len(cells), dtype=np.bool_)
         self.memory: Memory = {}
+        self.rebuilt = 0  # dense answers that were taken apart again
 
     def run(self) -> tuple[State, Bools]:
         """What ``decide`` promises."""
@@ -143,13 +145,9 @@ class _Trial:
         if made is not None:
             self.admitted[rest] = True
             return made, self.admitted
-        if len(rest) <= MOST_DENSE and self.state.blocks is None and self._few(rest):
+        if sum(len(self.cells[c]) for c in rest) <= MOST_DENSE:
             return self._one_by_one(rest), self.admitted
         return self._halves(rest), self.admitted
-
-    def _few(self, rest: list[int]) -> bool:
-        """Whether it is cheaper to take them one by one."""
-        return sum(len(self.cells[c]) for c in rest) <= 2 * MANY
 
     def _easy(self) -> list[int]:
         """Cells in the span of the blocks are admitted; the rest, without what is refused."""
@@ -206,6 +204,7 @@ class _Trial:
         behind = [self.parts[lines[i]] for i in wide]
         if len(dense) + len(behind) > len(self.state.dense) + MOST_DENSE:
             return None
+        self.rebuilt += len(dense) + len(behind)
         found = self.state.rebuilt(blocks, dense, behind)
         if found is not None:
             found.added = [self.parts[i] for i in lines]
@@ -221,7 +220,7 @@ class _Trial:
         """Halves until they fit."""
         state, taken, stack = self.state.fork(), [], [rest]
         for _ in range(MOST_TRIALS):
-            if not stack:
+            if not stack or self.rebuilt > MOST_REBUILT:
                 break
             some = stack.pop()
             made = self._attempt(taken + some)
