@@ -400,8 +400,14 @@ class State:
         elif len(self.waiting) >= WAITING:
             some = sorted(self.watched)
             ids = self.groups.coordinates(np.array(some), self.factor.width)
+            # Stacked once, not cut from one direction after another.
+            stacked = np.zeros((len(self.waiting), self.factor.width))
+            for line, u in zip(stacked, self.waiting, strict=True):
+                line[: u.size] = u
             for g, mine in zip(some, ids, strict=True):
-                self.watched[g] = self._current(g, mine)
+                late = self.pushed - self.watched[g].upto
+                cut = stacked[len(stacked) - late :, mine]
+                self.watched[g] = self._grown(g, cut)
             self.waiting = ()
 
     def _exact(self, U: list[Floats], doubtful: Ints, bound: Floats, mark: int) -> bool:
@@ -446,16 +452,19 @@ class State:
 
     def _current(self, g: int, mine: Ints) -> _Watched:
         """A group's matrix with the directions that were waiting, on all of its coordinates."""
-        known = self.watched[g]
-        missing = self.waiting[len(self.waiting) - (self.pushed - known.upto) :]
+        late = self.pushed - self.watched[g].upto
+        missing = self.waiting[len(self.waiting) - late :]
+        cut = np.array([_cut(u, mine) for u in missing]).reshape(late, mine.size)
+        return self._grown(g, cut)
+
+    def _grown(self, g: int, cut: Floats) -> _Watched:
+        """A group's matrix with some more rows of Q_g."""
+        known, size = self.watched[g], cut.shape[1]
         old = known.matrix.shape[0]
-        if not missing and old == mine.size:
+        if len(cut) == 0 and old == size:
             return known
-        made = np.zeros((mine.size, mine.size))
-        made[:old, :old] = known.matrix
-        if missing:
-            cut = np.array([_cut(u, mine) for u in missing])
-            made += cut.T @ cut
+        made = cut.T @ cut
+        made[:old, :old] += known.matrix
         return _Watched(made, self.pushed)
 
     def leverages(self) -> tuple[Floats, Floats]:

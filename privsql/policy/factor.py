@@ -30,8 +30,9 @@ T = TypeVar("T", np.int32, np.float64)
 # What rounding leaves of a unit vector in the span: at least this, and in proportion to the
 # coefficients that were added up.  A fixed floor would admit a weight of 1 + 1e-12.
 SPAN, PER_TERM = 3e-14, 64 * EPSILON
-# A pass that leaves more than this share of what was there need not be repeated.
-ENOUGH = 0.5
+# A pass that leaves more than this share of what was there need not be repeated, nor one whose
+# rounding is this small beside what is left.
+ENOUGH, EXACT = 0.5, 1e-11
 MOST_PASSES = 3
 
 
@@ -67,6 +68,7 @@ class Factor:
     def __init__(self, functions: Functions) -> None:
         self.functions = functions
         self.count = 0
+        self.least = 1.0  # at most the smallest number on the diagonal of L
         self.width = functions[0].coordinates.size
         self.blocks: sparse.csr_array | None = None
         self._used: tuple[int, ...] = ()  # numbers of functions, in the order of first use
@@ -172,7 +174,8 @@ class Factor:
                 self.sweep(x)
                 noise = max(SPAN, PER_TERM * float(np.abs(total).sum()))
             length = float(np.linalg.norm(x))
-            if length <= noise or length > ENOUGH * before:
+            terms = 1.0 / self.least + float(np.abs(total).sum())
+            if length <= noise or length > ENOUGH * before or PER_TERM * terms < EXACT * length:
                 break
         return Residual(x, length, noise, along)
 
@@ -272,6 +275,7 @@ class Factor:
         self._packed = _room(self._packed, first, first + n + 1)
         self._packed[first : first + n] = found.along
         self._packed[first + n] = found.length
+        self.least = min(self.least, found.length)
         self.count += 1
         self._alpha = None
 
