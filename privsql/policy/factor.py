@@ -207,8 +207,7 @@ class Factor:
             table = sparse.csr_array((F, (where, np.arange(F.size))), shape=(atoms, width))
             made = made + self.alpha[0][:, slot * atoms : (slot + 1) * atoms] @ table
         if self.blocks is not None:
-            Q = self.blocks.copy()
-            Q.resize((Q.shape[0], width))
+            Q = widened(self.blocks, width)
             made = made - (made @ Q.T) @ Q
         return sparse.csr_array(made)
 
@@ -284,6 +283,12 @@ class Factor:
         if count != self.count:
             self.count = count
             self._alpha = None
+
+
+def widened(rows: sparse.csr_array, width: int) -> sparse.csr_array:
+    """The same rows over at least as many coordinates."""
+    parts = (rows.data, rows.indices, rows.indptr)
+    return sparse.csr_array(parts, shape=(rows.shape[0], max(width, rows.shape[1])))
 
 
 def _solved(factor: Factor, V: Floats) -> Floats:

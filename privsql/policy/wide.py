@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from privsql.policy.blocks import Memory, components, orthonormal
-from privsql.policy.factor import SPAN
+from privsql.policy.factor import SPAN, widened
 from privsql.policy.functions import Bools, Floats, Function, Functions, Ints
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def units_of(functions: Functions, kept: Bools, parts: Sequence[Part]) -> Units:
         alpha, finite = _weights([parts[i] for i in those], kept)
         sound[those] = finite
         if function.faint is not None:
-            sound[those] &= (alpha != 0) @ function.faint == 0
+            row = np.repeat(np.arange(len(those)), np.diff(alpha.indptr))
+            sound[np.array(those)[row[function.faint[alpha.indices]]]] = False
         made, least = _multiplied(functions, function, alpha)
         wild[those] = least * 1e-3 < SPAN
         pieces.append(made)
@@ -119,7 +120,7 @@ def _multiplied(
     np.minimum.at(least, row[sizes > 0], sizes[sizes > 0])
     norm = np.where(norm > 0, norm, 1.0)
     made.data /= np.repeat(norm, np.diff(made.indptr))
-    made.resize((alpha.shape[0], functions.width))
+    made = widened(made, functions.width)
     made.sort_indices()
     return made, least / norm
 
@@ -218,7 +219,8 @@ class _Trial:
 
     def _halves(self, rest: list[int]) -> State:
         """Halves until they fit."""
-        state, taken, stack = self.state.fork(), [], [rest]
+        state, stack = self.state.fork(), [rest]
+        taken: list[int] = []
         for _ in range(MOST_TRIALS):
             if not stack or self.rebuilt > MOST_REBUILT:
                 break
@@ -239,8 +241,7 @@ def _joined(old: Blocks | None, new: Blocks) -> tuple[Blocks, list[Part]]:
     if old is None:
         return new, []
     size = max(old.rows.shape[1], new.rows.shape[1])
-    before = old.rows.copy()
-    before.resize((before.shape[0], size))
+    before = widened(old.rows, size)
     touched = np.zeros(size, dtype=np.bool_)
     touched[new.rows.indices] = True
     row = np.repeat(np.arange(before.shape[0]), np.diff(before.indptr))

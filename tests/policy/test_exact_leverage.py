@@ -24,7 +24,9 @@ CLOSE = 1e-9
 class Release:
     """Rows of a made-up release, for the account and for brute force."""
 
-    def __init__(self, atom: Ints, group_of_atom: Ints, times: Floats | None = None) -> None:
+    def __init__(
+        self, atom: Ints, group_of_atom: Ints, times: NDArray[np.float64] | None = None
+    ) -> None:
         self.lengths = np.bincount(atom)
         self.times = np.ones(atom.size) if times is None else times
         rows = np.bincount(atom, self.times).astype(np.int64)
@@ -454,6 +456,7 @@ def test_many_cells_are_decided_as_one_by_one(seed: int) -> None:
     release, cost = clinic(rng, 2_000, 150)
     single, wide = Account(release.functions), Account(release.functions)
     every = np.ones(release.atoms.rows.size)
+    one: list[bool] = []
     for step, count in enumerate((0, 40, 35, 40)):
         cells = tables(rng, release, cost, count) if count else [[release.part(None, every)]]
         one = [bool(ask(single, cell).admitted[0]) for cell in cells]
@@ -516,3 +519,19 @@ def test_slices_between_positions_of_a_slider_are_in_the_span() -> None:
         assert found.admitted[0], low
         assert found.added == (), low
     assert account.rank == rank
+
+
+@pytest.mark.parametrize("small", [1e-3, 1e-5])
+def test_noise_grows_with_what_is_added_up(small: float) -> None:
+    """Answers that nearly agree: their difference, made long again, is in the span."""
+    rng = np.random.default_rng(3)
+    release, cost = clinic(rng, 8_000, 120)
+    every = np.ones(release.atoms.rows.size)
+    for values in (None, cost):
+        account = Account(release.functions)
+        more = rng.random(every.size)
+        assert ask(account, [release.part(values, every)]).admitted[0]
+        assert ask(account, [release.part(values, every + small * more)]).admitted[0]
+        found = ask(account, [release.part(values, more)])
+        assert found.admitted[0]
+        assert found.added == ()
