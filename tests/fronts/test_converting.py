@@ -56,9 +56,9 @@ def ledger_step(path: Path) -> None:
     path.write_text("".join(json.dumps({**line, "format": 2}) + "\n" for line in lines))
 
 
-def history_step(path: Path) -> None:
+def history_step(path: Path, number: int = 2) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute(f"PRAGMA user_version = {number}")
     connection.close()
 
 
@@ -395,9 +395,10 @@ def test_a_line_is_not_entered_in_a_ledger_that_was_replaced(
 
 def newer(folder: Path) -> None:
     edit(folder / "guarded.duckdb", format=2, software="privsql 9.1")
-    for kind in ("key", "ledger", "history", "users file"):
+    for kind in ("key", "ledger", "users file"):
         name, step, _ = FILES[kind]
         step(folder / name)
+    history_step(folder / "history.sqlite", CURRENT["history"] + 1)
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -406,8 +407,10 @@ def test_a_later_format_needs_a_later_version(folder: Path, kind: str) -> None:
     name, _, opened = FILES[kind]
     before = contents(folder)
     maker = "privsql 9.1" if kind == "release" else "a later version of privsql"
+    number = CURRENT.get(kind, 1) + 1
+    words = f"has format {number}, this version of privsql reads"
     for each in (opened, convert):
-        with pytest.raises(Error, match="has format 2, this version of privsql reads") as seen:
+        with pytest.raises(Error, match=words) as seen:
             each(folder / name)
         assert f"it was made by {maker}; use that version" in str(seen.value)
         assert "privsql convert" not in str(seen.value)
