@@ -35,7 +35,9 @@ types: $(STAMP)  ## mypy, strict
 # One process more than there are cores: many tests wait for a server, a terminal or a child.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+# Byte code is kept even where the environment says otherwise: the tests start hundreds of programs,
+# and each of them would compile three hundred modules.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 check: $(STAMP)  ## doctests and tests
 	$(PYTEST)
@@ -59,7 +61,7 @@ bench: $(STAMP)  ## ratios of speed, each measured in one run
 
 # Opt in: installs Superset in an environment of its own, which takes minutes.
 superset: $(STAMP)  ## a real Superset connects, lists, makes a dataset and draws a chart
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.wire.superset
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fronts.pgwire.superset
 
 papers: $(STAMP)  ## reproduce the four papers' tables and figures, in some twenty minutes
 	for paper in olap fine recon splu; do \

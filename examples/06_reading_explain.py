@@ -32,7 +32,9 @@ def main() -> None:
         privsql.publish(None, folder / "clinic.duckdb", spec=folder / "clinic.toml")
         with privsql.connect(str(folder / "clinic.duckdb")) as con:
             for what, sql in (("One perturbed condition", ONE), ("Two of them", TWO)):
-                print(f"--- {what}\n{con.explain(sql)}\n")
+                print(f"--- {what}\n{con.explain(sql)}")
+            print("--- The first in full: cells, channels, and the SQL of scan and reconstruction")
+            print(con.explain(ONE, verbose=True))
             print("--- The same two conditions, spelled out as four counts")
             for part in con.expand(TWO):
                 print(part)

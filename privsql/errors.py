@@ -47,8 +47,10 @@ class Place:
             label += "... " if first else ""
             at, stop = at - first, min(stop - first, len(line))
         # A tab must stay one, or the caret drifts on the reader's terminal.
-        lead = "".join(c if c == "\t" else " " for c in line[:at])
-        return f"{label}{line}\n{' ' * len(label)}{lead}{'^' * max(1, stop - at)}"
+        before, meant = (printable(each, keep="\t") for each in (line[:at], line[at:stop]))
+        lead = "".join(c if c == "\t" else " " for c in before)
+        shown = printable(line, keep="\t")
+        return f"{label}{shown}\n{' ' * len(label)}{lead}{'^' * max(1, len(meant))}"
 
 
 # Characters of a line that an error shows.
@@ -100,6 +102,25 @@ def with_article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in tuple('aeio') else 'a'} {noun}"
 
 
+def printable(text: str, keep: str = "") -> str:
+    r"""Text with control characters escaped: it stays on its line and cannot control a terminal.
+
+    Names and values come from a file that somebody else wrote.  Characters that only change the
+    direction or the look of others are escaped, too; those of ``keep`` stay.
+
+    >>> print(printable("a\nb\x1b[31mred"))
+    a\nb\x1b[31mred
+    >>> print(printable("a\nb\u202e", keep="\n"))
+    a
+    b\u202e
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 def wrapped(text: str, width: int | None, hang: str = "  ") -> str:
     """Lines broken between words at a width, what goes on indented below; None: as they are.
 
@@ -132,6 +153,11 @@ class Error(Exception):
     code: ClassVar[str] = "error"
     sqlstate: ClassVar[str] = "XX000"
 
+    def __init_subclass__(cls, *, code: str | None = None, sqlstate: str | None = None) -> None:
+        """Give a kind of error its code and SQLSTATE; what is not given is its parent's."""
+        super().__init_subclass__()
+        cls.code, cls.sqlstate = code or cls.code, sqlstate or cls.sqlstate
+
     def __init__(self, reason: str, *, hint: str | None = None, place: Place | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -154,81 +180,63 @@ class Error(Exception):
         )
 
     def _shown(self, head: str) -> str:
-        lines = [head]
+        # A name in a message may be anybody's; several mistakes stand on lines of their own.
+        lines = [printable(head, keep="\n\t")]
         if self.place is not None:
             lines.append(str(self.place))
         if self.hint is not None:
-            lines.append(f"HINT: {self.hint}")
+            lines.append(printable(f"HINT: {self.hint}", keep="\n\t"))
         return "\n".join(lines)
 
 
-class InterfaceError(Error):
+class InterfaceError(Error, code="interface", sqlstate="08003"):
     """The connection was used wrongly, for example after it was closed."""
-
-    code = "interface"
-    sqlstate = "08003"
 
 
 class DatabaseError(Error):
     """An error of the database or the release."""
 
 
-class DataError(DatabaseError):
+class DataError(DatabaseError, code="data", sqlstate="22023"):
     """A value or a parameter is out of range."""
 
-    code = "data"
-    sqlstate = "22023"
 
-
-class OperationalError(DatabaseError):
+class OperationalError(DatabaseError, code="operational", sqlstate="58000"):
     """The system failed: a file, memory, a lock, a time limit."""
 
-    code = "operational"
-    sqlstate = "58000"
 
-
-class IntegrityError(DatabaseError):
+class IntegrityError(DatabaseError, code="integrity", sqlstate="XX001"):
     """Parts of a release contradict each other."""
 
-    code = "integrity"
-    sqlstate = "XX001"
 
-
-class InternalError(DatabaseError):
+class InternalError(DatabaseError, code="internal", sqlstate="XX000"):
     """A bug in privsql."""
 
-    code = "internal"
-    sqlstate = "XX000"
 
-
-class ProgrammingError(DatabaseError):
+class ProgrammingError(DatabaseError, code="programming", sqlstate="42000"):
     """The statement or the call is wrong."""
 
-    code = "programming"
-    sqlstate = "42000"
 
-
-class NotSupportedError(DatabaseError):
+class NotSupportedError(DatabaseError, code="not-supported", sqlstate="0A000"):
     """The statement cannot be answered from perturbed rows."""
 
-    code = "not-supported"
-    sqlstate = "0A000"
 
-
-class DomainError(DataError):
+class DomainError(DataError, code="domain"):
     """A domain is badly described, or values lie outside of it."""
 
-    code = "domain"
 
-
-class ChannelError(DataError):
+class ChannelError(DataError, code="channel"):
     """A channel's parameters do not describe a perturbation that can be reconstructed."""
 
-    code = "channel"
 
-
-class TooLargeError(NotSupportedError):
+class TooLargeError(NotSupportedError, code="too-large", sqlstate="54000"):
     """A domain, a matrix or a set of states is too large to build."""
 
-    code = "too-large"
-    sqlstate = "54000"
+
+def too_deep(
+    reason: str = "the query nests too deeply, or chains too many operators",
+) -> TooLargeError:
+    """An error about a statement whose tree is too deep to work on."""
+    return TooLargeError(
+        reason, hint="write a long list of values as x IN (...), and ask in several statements"
+    )

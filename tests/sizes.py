@@ -26,6 +26,8 @@ SLOW = (
     "tests/engines/test_silence.py",
     "tests/engines/test_walls.py",
     "tests/fixtures",
+    "tests/fronts/pgwire",
+    "tests/fronts/shell",
     "tests/fronts/test_alchemy.py",
     "tests/fronts/test_cli_serve.py",
     "tests/fronts/test_compliance.py",
@@ -53,9 +55,10 @@ SLOW = (
     "tests/publish/test_memory.py",
     "tests/publish/test_options.py",
     "tests/publish/test_sps.py",
+    "tests/publish/test_starter.py",
+    "tests/publish/test_starter_tables.py",
     "tests/publish/test_types.py",
     "tests/release/test_store.py",
-    "tests/shell",
     "tests/sql/test_beside.py",
     "tests/sql/test_coarse.py",
     "tests/sql/test_moments.py",
@@ -66,7 +69,6 @@ SLOW = (
     "tests/test_packaging.py",
     "tests/udfs/test_coverage.py",
     "tests/udfs/test_register.py",
-    "tests/wire",
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.docs.reference import commands, page
 from tests.docs.serving import PASSWORD, Followed, needed
-from tests.wire.clients.conftest import node  # noqa: F401 - a fixture
+from tests.fronts.pgwire.clients.conftest import node  # noqa: F401 - a fixture
 from udfs.functions import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parent.parent

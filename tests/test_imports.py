@@ -34,7 +34,12 @@ ALLOWED: dict[str, set[str]] = {
         "privsql.audit.report.public_tables",
         "udfs",
     },
-    "privsql.audit": {"privsql.release", "privsql.channels", "privsql.publish.groups"},
+    "privsql.audit": {
+        "privsql.release",
+        "privsql.channels",
+        "privsql.publish.groups",
+        "privsql.publish.recode",
+    },
     "privsql.advise": {
         "privsql.audit",
         "privsql.publish",

@@ -35,7 +35,7 @@ def test_what_is_called_slow_is_there():
 
 
 def test_a_folder_stands_for_what_is_in_it():
-    assert slow("tests/wire/test_server.py")
+    assert slow("tests/fronts/pgwire/test_server.py")
     assert slow("tests/test_docs.py")
     assert not slow("tests/test_docs.pyx")
     assert not slow("privsql/sql/plan/planner.py")

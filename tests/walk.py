@@ -71,8 +71,8 @@ def publication(folder: Path) -> list[str]:
 
 def wire(folder: Path) -> list[str]:
     """A login and one statement over the wire; the session's part is that of a query."""
+    from tests.fronts.pgwire.conftest import serving
     from tests.sql.clinic import publish
-    from tests.wire.conftest import serving
 
     release = publish(folder, 0.5)
 

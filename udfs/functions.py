@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,6 @@ def _likelihood(
         rounds=_gathered(found, "rounds", size),
         converged=_gathered(found, "converged", size),
     )
-
-
-def _maximum_likelihood(counts: Column, factors: Column) -> Arrow:
-    return _likelihood(counts, factors, mle.maximum_likelihood)
 
 
 def _em(counts: Column, factors: Column, tolerance: Column, limit: Column) -> Arrow:
@@ -346,7 +343,7 @@ FUNCTIONS: tuple[Function, ...] = (
         "likelihood",
         f"counts {VECTOR}, factors {FACTORS}",
         LIKELIHOOD,
-        _maximum_likelihood,
+        partial(_likelihood, solve=mle.maximum_likelihood),
         "most likely non-negative original states, with their certificate",
     ),
     _function(

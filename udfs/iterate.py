@@ -91,12 +91,6 @@ def checked_counts(counts: ArrayLike, kron: Kron) -> Array:
     return observed
 
 
-def checked_stopping(tolerance: float, limit: int) -> None:
-    """Refuse a stopping rule that cannot stop, or that stops before it starts."""
-    if not (tolerance >= 0 and limit >= 0):
-        raise KernelError("a tolerance and a number of rounds cannot be negative")
-
-
 def checked_channel(kron: Kron) -> None:
     """Refuse a matrix that no perturbation has: negative entries or rows not summing to one.
 
@@ -136,20 +130,6 @@ def certificate(counts: ArrayLike, estimate: ArrayLike, kron: Kron) -> Array:
     impossible = ((expected <= 0) & (observed > 0)).any(axis=-1)
     gap = np.where(impossible, np.inf, np.where(total > 0, np.maximum(gap, 0), 0.0))
     return np.asarray(gap, dtype=np.float64)
-
-
-def log_likelihood(counts: ArrayLike, estimate: ArrayLike, kron: Kron) -> Array:
-    """``L(x) = sum_q y_q log (x A)_q`` with ``0 log 0 = 0``, shape ``(...)``.
-
-    >>> a = Kron([[[0.75, 0.25], [0.25, 0.75]]])
-    >>> log_likelihood([1, 0], [4, 0], a) == np.log(3)
-    np.True_
-    """
-    observed = checked_counts(counts, kron)
-    expected = kron.rows(kron.states(estimate))
-    with np.errstate(all="ignore"):
-        terms = np.where(observed > 0, observed * np.log(np.maximum(expected, 0)), 0.0)
-    return np.asarray(terms.sum(axis=-1), dtype=np.float64)
 
 
 class System:
@@ -285,7 +265,8 @@ def expectation_maximisation(
     (array([41.4, 58.6]), True, False)
     """
     checked_channel(kron)
-    checked_stopping(tolerance, limit)
+    if not (tolerance >= 0 and limit >= 0):
+        raise KernelError("a tolerance and a number of rounds cannot be negative")
     groups = _Groups(counts, kron, start)
     size = max(1, BLOCK // kron.size)
     for begin in range(0, len(groups.flat), size):

@@ -29,19 +29,10 @@ from udfs.iterate import (
     certificate,
     checked_channel,
     checked_counts,
-    log_likelihood,
     system_of,
 )
 from udfs.kron import ROW_SUM_TOLERANCE, Array, Kron
 from udfs.newton import QUICK, TOGETHER, quick_together, solve_one, solve_together
-
-__all__ = [
-    "Likelihood",
-    "certificate",
-    "fill_retention",
-    "log_likelihood",
-    "maximum_likelihood",
-]
 
 # A share this far below zero may be rounding of the inversion; the certificate decides.
 ROUNDING = 1e-9

@@ -17,7 +17,7 @@ from privsql.audit.criteria.amplification import value_gammas
 from privsql.channels import Channel
 from privsql.publish.groups.units import row_units
 from privsql.publish.keys.randomness import Seeded
-from privsql.publish.perturb.retention import perturb
+from privsql.publish.perturb.retention import Sampler
 from udfs.invert import invert
 from udfs.iterate import expectation_maximisation
 from udfs.kron import Kron
@@ -42,7 +42,7 @@ def publications(case: Case, channel: Channel, runs: int, seed: int) -> tuple[Ar
     units = row_units(0, case.rows)
     seen, kept = np.zeros((runs, case.size)), np.zeros(runs)
     for run in range(runs):
-        drawn = perturb(case.codes, channel, Seeded(seed + run), units, "value")
+        drawn = Sampler(channel).perturb(case.codes, Seeded(seed + run), units, "value")
         seen[run] = np.bincount(drawn, minlength=case.size)
         kept[run] = (drawn == case.codes).mean()
     return seen, kept
@@ -57,7 +57,8 @@ def posteriors(case: Case, channel: Channel, runs: int, seed: int) -> Array:
     """Share of the first value among the rows published as the second, run by run."""
     units = row_units(0, case.rows)
     drawn = (
-        perturb(case.codes, channel, Seeded(seed + run), units, "value") for run in range(runs)
+        Sampler(channel).perturb(case.codes, Seeded(seed + run), units, "value")
+        for run in range(runs)
     )
     return np.array([(case.codes[seen == 1] == 0).mean() for seen in drawn])
 

@@ -14,8 +14,8 @@ from olap_errors import STOP, WAYS, channel, distance, draw, errors, estimates, 
 from study import Finding, Study, Verdict, spread
 
 import privsql
-from udfs.iterate import expectation_maximisation
-from udfs.mle import certificate, maximum_likelihood
+from udfs.iterate import certificate, expectation_maximisation
+from udfs.mle import maximum_likelihood
 
 RETENTIONS = (0.2, 0.5, 0.7, 0.9)
 LOOKS = {"randomized": "k:", "inversion": "C3s-", "converged": "C0o-", "stopped": "C2^--"}

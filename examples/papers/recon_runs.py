@@ -22,7 +22,7 @@ from privsql.channels import Uniform
 from privsql.publish.groups.group_caps import caps, sample, sample_duplicate
 from privsql.publish.groups.units import row_units
 from privsql.publish.keys.randomness import Seeded
-from privsql.publish.perturb.retention import perturb
+from privsql.publish.perturb.retention import Sampler
 
 Way = Literal["UP", "SPS", "grid", "one"]
 
@@ -76,7 +76,7 @@ def draw(case: Case, setting: Setting, way: Way, seed: int) -> Drawn:
     channel = Uniform(setting.retention, case.size)
     rng = np.random.default_rng(seed)
     units = row_units(0, case.rows)
-    published = perturb(case.sensitive, channel, Seeded(seed), units, case.target)
+    published = Sampler(channel).perturb(case.sensitive, Seeded(seed), units, case.target)
     rows, weights = np.arange(case.rows), np.ones(case.rows)
     asked: dict[str, Any] = {
         "relative_error": setting.relative_error,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from privsql.advise import formulas
 from privsql.advise.formulas import AdviseError, Part
@@ -21,6 +19,7 @@ from privsql.audit.criteria.trials import exact_of
 from privsql.channels import Channel, Uniform
 from privsql.channels.caps import cap_of, chances
 from privsql.channels.channel import checked_size
+from privsql.publish.staging import private_folder
 from privsql.release.columns import EPSILON_LIMIT
 from privsql.release.names import MULTIPLICITY, published_table
 from privsql.release.spec import INDEPENDENT, ColumnSpec, ProtectSpec, Spec
@@ -373,8 +372,8 @@ def _kept(
     """Publish once into a folder of ours, count what stayed, delete it: in words and numbers."""
     from privsql.publish.job import publish
 
-    with tempfile.TemporaryDirectory(prefix="privsql-advise-") as folder:
-        out = Path(folder) / "pilot.duckdb"
+    with private_folder() as folder:
+        out = folder / "pilot.duckdb"
         report = publish(source, out, spec=spec, seed=seed)
         manifest = report.manifest
         count = f"sum({MULTIPLICITY})" if manifest.multiplicity else "count(*)"

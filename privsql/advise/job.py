@@ -20,7 +20,7 @@ from privsql.advise.widths import DRAWS, advise_widths
 from privsql.channels.channel import checked_number
 from privsql.errors import ProgrammingError
 from privsql.publish.perturb.draws import spec_beside
-from privsql.release.spec import Spec
+from privsql.release.spec import Spec, refuse_undecided
 
 GOALS = "epsilon, rho, s, relative_error with probability, small_sum, or queries"
 
@@ -72,9 +72,7 @@ def advise(
         raise ProgrammingError("only one goal can be advised on at a time", hint=f"give {GOALS}")
     rho = None if rho is None else _numbers("rho", rho, 2)  # type: ignore[assignment]
     s = None if s is None else _numbers("s", s, 3)  # type: ignore[assignment]
-    if epsilon is not None:
-        epsilon = checked_number(epsilon, "epsilon")
-    wanted = spec_beside(Path(spec)) if isinstance(spec, (str, Path)) else spec
+    wanted = _decided(spec)
     names = [columns] if isinstance(columns, str) else list(columns)
     sizes = [values] if isinstance(values, int) else list(values)
     paths = None if source is None else [source] if isinstance(source, str) else list(source)
@@ -103,6 +101,7 @@ def advise(
     else:
         found = guarantees.columns_of(wanted, names, sizes)
     if epsilon is not None:
+        epsilon = checked_number(epsilon, "epsilon")
         text = f"goal: epsilon {epsilon:g} (local differential privacy of one person's values)"
         return guarantees.advise_epsilon(epsilon, found, split, text)
     if rho is not None:
@@ -131,3 +130,11 @@ def _numbers(name: str, given: object, count: int) -> tuple[float, ...]:
     if not isinstance(given, (tuple, list)) or len(given) != count:
         raise ProgrammingError(f"{name} takes {count} numbers", hint=f"{name} = (..., ...)")
     return tuple(checked_number(each, f"every number of {name}") for each in given)
+
+
+def _decided(spec: str | Path | Spec | None) -> Spec | None:
+    """The spec, read if it is a path, once the role of every column is decided."""
+    read = spec_beside(Path(spec)) if isinstance(spec, (str, Path)) else spec
+    if read is not None:
+        refuse_undecided(read)
+    return read

@@ -13,23 +13,30 @@ Of a large source a simple random sample of n rows is published.  An interval's 
 a power of the number of rows: W(N) = W(n) (N/n)^a, a = 1/2 for counts and sums, -1/2 for
 averages, shares and everything relative.  The power is measured on a quarter of the sample and
 must come out as one of the two.
+
+A sample has raw rows, of the columns that are published: dropped ones are not copied, and persons
+have numbers in place of their identifiers.  It is in the private folder, which the next
+publication deletes if this process is killed (:mod:`privsql.publish.staging`).
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from privsql.advise.formulas import AdviseError
 from privsql.answer.outcome import Outcome
 from privsql.errors import Error, InternalError, ProgrammingError
+from privsql.publish.formats import STDIN
+from privsql.publish.keys.ledger import ROW
 from privsql.publish.source import Source
-from privsql.release.spec import Spec
+from privsql.publish.staging import private_folder
+from privsql.release.names import quoted
+from privsql.release.reading import folded
+from privsql.release.spec import ColumnSpec, Spec
 
 if TYPE_CHECKING:
     from privsql.session.session import Session
@@ -89,19 +96,17 @@ class Pilots:
 
     def __enter__(self) -> Self:
         """Make the folder; take the samples, if there are to be any."""
-        self._folder = tempfile.TemporaryDirectory(prefix="privsql-advise-")
-        try:
+        with ExitStack() as held:
+            self._folder = held.enter_context(private_folder())
             if self.sampled < self.rows:
                 self._take("sample", self.sampled)
                 self._take("part", self.sampled // PART)
-        except BaseException:
-            self._folder.cleanup()
-            raise
+            self._held = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Delete everything."""
-        self._folder.cleanup()
+        self._held.close()
 
     def pilot(self, retention: float, draws: int) -> list[float]:
         """Half-width of each query at a retention, the geometric mean over some draws."""
@@ -151,10 +156,17 @@ class Pilots:
     def _published(self, spec: Spec, name: str | None, seed: int | None) -> Iterator[Session]:
         """A session on a release of the source, or of a sample; deleted when it ends."""
         from privsql.publish.job import publish
+        from privsql.publish.recode import unrecoded
         from privsql.session.session import Session
 
-        out = Path(self._folder.name) / "pilot.duckdb"
-        source = None if name is None else f"{self._folder.name}/{name}.duckdb::rows"
+        out = self._folder / "pilot.duckdb"
+        source: str | list[str] | None = None
+        if name is not None:
+            source = f"{self._folder}/{name}.duckdb::rows"
+            # It was recoded when it was taken.
+            spec = unrecoded(replace(spec, columns=self._sampled_columns(spec)))
+        elif STDIN in spec.source:  # which was read already, and is there as a file
+            source = list(self._raw.files)
         publish(source, out, spec=spec, seed=seed)
         try:
             with closing(Session(out)) as session:
@@ -217,16 +229,38 @@ class Pilots:
         )
         return replace(self._spec, columns=columns)
 
+    def _sampled_columns(self, spec: Spec) -> tuple[ColumnSpec, ...]:
+        """The columns of a spec that a sample has: all but dropped ones that identify nobody."""
+        unit = folded(spec.unit)
+        return tuple(
+            column
+            for column in spec.columns
+            if column.role != "drop" or (spec.unit != ROW and folded(column.name) == unit)
+        )
+
+    def _numbered(self, names: str) -> str:
+        """The names of a sample, with a number in place of what identifies a person."""
+        unit = next(
+            (c for c in self._spec.columns if folded(c.name) == folded(self._spec.unit)), None
+        )
+        if self._spec.unit == ROW or unit is None or unit.role != "drop":
+            return names
+        name = quoted(unit.name)
+        number = f"CASE WHEN {name} IS NOT NULL THEN dense_rank() OVER (ORDER BY {name}) END"
+        return f"* REPLACE ({number} AS {name})"
+
     def _take(self, name: str, rows: int) -> None:
-        """Copy a simple random sample of the source, every type as it is."""
+        """Copy a simple random sample of what is published of the source, every type as it is."""
         import duckdb
 
         from privsql.publish.source import BATCH, readable
         from privsql.publish.types import keep_types
 
         fixed = "" if self._seed is None else f" REPEATABLE ({int(self._seed) % 2**31})"
-        sql = f"SELECT * FROM privsql_rows USING SAMPLE reservoir({int(rows)} ROWS){fixed}"  # noqa: S608
-        path = str(Path(self._folder.name) / f"{name}.duckdb")
+        names = ", ".join(quoted(column.name) for column in self._sampled_columns(self._spec))
+        sql = f"SELECT {names} FROM privsql_rows USING SAMPLE reservoir({int(rows)} ROWS){fixed}"  # noqa: S608
+        sql = f"SELECT {self._numbered(names)} FROM ({sql})"  # noqa: S608
+        path = str(self._folder / f"{name}.duckdb")
         with readable(), closing(duckdb.connect(path)) as copy:
             keep_types(self._raw.connection, True)
             chosen = self._raw.relation.query("privsql_rows", sql)

@@ -22,7 +22,8 @@ from privsql.advise.text import Advice, Row, Tradeoff, entry, retention_lines
 from privsql.channels.channel import checked_number
 from privsql.errors import ProgrammingError
 from privsql.publish.checks import check_columns
-from privsql.publish.source import Source, open_source
+from privsql.publish.recode import open_for
+from privsql.publish.source import Source
 from privsql.release.columns import EPSILON_LIMIT
 from privsql.release.spec import ColumnSpec, Spec
 
@@ -58,7 +59,7 @@ def advise_widths(
     chosen = _chosen(spec, [each.sql for each in questions], columns)
     if source is not None:
         spec = replace(spec, source=tuple(source), sources_joined=())
-    opened = open_source(spec.source, joined=spec.sources_joined, on=spec.join, text=spec.words)
+    spec, opened = open_for(spec)
     with closing(opened) as raw:
         check_columns(spec, raw)
         rarest = {column.name: _rarest(column, raw) for column in spec.sensitive}

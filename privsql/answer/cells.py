@@ -15,6 +15,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from privsql.errors import printable
+
 LOPSIDED = 0.1  # of half the width: an interval whose middle lies farther off is spelled out
 
 
@@ -82,19 +84,6 @@ def estimate(value: Any, low: float | None, high: float | None, reliable: bool |
         ends = ", ".join(_fixed(end, places) for end in (low, high))
         return Cell(_fixed(number, places), f"[{ends}]", doubtful)
     return Cell(_fixed(number, places), f"± {_fixed(half, places)}", doubtful)
-
-
-def printable(text: str) -> str:
-    r"""Text with control characters escaped: it stays on its line and cannot control a terminal.
-
-    Names and values come from a file that somebody else wrote.
-
-    >>> print(printable("a\nb\x1b[31mred"))
-    a\nb\x1b[31mred
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _places(half: float) -> int | None:

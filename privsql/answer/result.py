@@ -45,7 +45,7 @@ class Answer:
     ±: half of the 95% interval
     """
 
-    def __init__(self, outcome: Outcome, explain: Callable[[], str] | None = None) -> None:
+    def __init__(self, outcome: Outcome, explain: Callable[[bool], str] | None = None) -> None:
         self.outcome = outcome
         self._explain = explain
 
@@ -64,8 +64,8 @@ class Answer:
         """Print more or less of the answer than ``print`` does."""
         print(text(self.outcome, max_rows, max_width))
 
-    def explain(self) -> str:
-        """How the answer was made: states, scan, reconstruction, expected width."""
+    def explain(self, *, verbose: bool = False) -> str:
+        """How the answer was made, in about ten lines; ``verbose``: with all cells and SQL."""
         if self.outcome.kind == "explain" and len(self.outcome.columns) == 1:
             return explanation(self.outcome)
         if self._explain is None:
@@ -73,7 +73,7 @@ class Answer:
                 "this answer was made without its statement",
                 hint="call con.explain(sql)",
             )
-        return self._explain()
+        return self._explain(verbose)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Bars with whiskers from low to high; needs the extra ``privsql[plot]``."""

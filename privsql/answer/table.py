@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-from privsql.answer.cells import Cell, estimate, exact, printable
+from privsql.answer.cells import Cell, estimate, exact
 from privsql.answer.columns import bars
 from privsql.answer.outcome import Outcome
 from privsql.answer.values import values
-from privsql.errors import how_many
+from privsql.errors import how_many, printable
 
 DOTS = "..."
 WIDEST = 40  # a cell of words that is wider is cut

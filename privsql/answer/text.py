@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from privsql.answer.outcome import Outcome
 from privsql.answer.table import DOTS, ROWS, Grid, grid, notices, pad, padded
-from privsql.errors import wrapped
+from privsql.errors import printable, wrapped
 
 WHOLE = "columns and df() have them all"
 
@@ -25,7 +25,8 @@ def text(
     ``whole`` says where the columns are that did not fit.
     """
     if outcome.kind == "explain" and outcome.table.num_columns == 1:
-        return "\n".join([*explanation(outcome).splitlines(), *notices(outcome)])
+        shown = printable(explanation(outcome), keep="\n")
+        return "\n".join([*shown.splitlines(), *notices(outcome)])
     if not outcome.columns:
         return "\n".join(notices(outcome)) or "done"
     if max_width is None:

@@ -1,6 +1,7 @@
 """An audit from start to end: a release and, at its publisher's, the raw table, to a report.
 
     release ── opened, found whole ── groups and values counted, one scan a sensitive column
+            ── public columns counted: who is alone, what tells a sensitive column
             ── columns ── groups ── combinations ── findings ── AuditReport
 
 Without raw data original frequencies are reconstructed from the published values, and the
@@ -31,11 +32,14 @@ from privsql.audit.criteria.columns import audit_column, joint_limits, replacing
 from privsql.audit.criteria.findings import JointAudit, RatioAudit, Thresholds, thresholds
 from privsql.audit.criteria.verdicts import findings
 from privsql.audit.groups import audit_groups, duplicated_trials, effective_rows
+from privsql.audit.links import Link, links
 from privsql.audit.raw import side_by_side, spare
 from privsql.audit.report.report import AuditReport
+from privsql.audit.uniqueness import Uniqueness, counted_in, uniqueness
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError
 from privsql.release.manifest import Manifest, SensitiveColumn
+from privsql.release.spec import Spec, read_spec
 from privsql.release.store import Release, open_release
 
 # Scales of Laplace noise, as in RECON table 2.
@@ -43,19 +47,25 @@ SCALES = (10.0, 20.0, 40.0, 200.0)
 
 
 def audit(
-    release: str | Path | Release, raw: str | Path | Sequence[str] | None = None, **asked_for: Any
+    release: str | Path | Release,
+    raw: str | Path | Sequence[str] | None = None,
+    *,
+    spec: str | Path | Spec | None = None,
+    **asked_for: Any,
 ) -> AuditReport:
     """Audit a release, with the raw table it was made from where that is at hand.
 
     ``raw`` is CSV, Parquet or a table of a DuckDB file (``file.duckdb::table``), as for
-    publishing.  What is asked can be given by the names of :class:`Thresholds`; lambda and delta
-    are otherwise the release's own where it was protected by them.
+    publishing; ``spec`` recodes it as publishing did.  What is asked can be given by the names of
+    :class:`Thresholds`; lambda and delta are otherwise the release's own where it was protected
+    by them.
     """
     opened = release if isinstance(release, Release) else open_release(release)
     manifest = opened.manifest
     asked = thresholds(manifest.protection, **asked_for)
     known = raw is not None
-    with side_by_side(opened, raw) as con:
+    wanted = spec if isinstance(spec, Spec) or spec is None else read_spec(spec)
+    with side_by_side(opened, raw, wanted) as con:
         sizes = group_sizes(con, manifest)
         cells, shares = [], []
         for column in manifest.sensitive:
@@ -66,6 +76,7 @@ def audit(
             shares.append(_shares(column, counted, known=known))
         trials = _trials(con, manifest, sizes, cells)
         joint = _joint(con, manifest, asked, known=known)
+        unique, told = _public(con, manifest, known=known)
     effective = effective_rows(sizes, trials)
     total = float(sizes.sum())
     columns = [
@@ -96,8 +107,22 @@ def audit(
         ratios=tuple(_ratio(scale, sizes) for scale in SCALES),
         findings=(),
         merged=manifest.groups.merge != "none",
+        uniqueness=unique,
+        links=told,
+        alone_in_group=int((sizes == 1).sum()),
+        policy=manifest.policy,
     )
     return replace(found, findings=findings(found))
+
+
+def _public(
+    con: duckdb.DuckDBPyConnection, manifest: Manifest, *, known: bool
+) -> tuple[Uniqueness, tuple[Link, ...]]:
+    """The risk of the public columns."""
+    relation, times, sampled = counted_in(manifest, known=known)
+    found = uniqueness(con, relation, [column.name for column in manifest.public], times)
+    told = links(con, manifest, found.columns, known=known)
+    return replace(found, sampled=sampled), told
 
 
 def _trials(

@@ -10,14 +10,18 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 
 from privsql.channels import Categorical, Decoy
 from privsql.errors import DataError, IntegrityError, OperationalError, ProgrammingError
+from privsql.publish.recode import projected
 from privsql.release.manifest import Manifest
 from privsql.release.names import ROWS, TUPLES, quoted
+from privsql.release.recoding import OTHER
+from privsql.release.spec import Spec
 from privsql.release.store import Release, attach
 
 CSV, PARQUET, DUCKDB = {".csv", ".tsv", ".txt"}, {".parquet", ".pq"}, {".duckdb", ".db", ".ddb"}
@@ -25,11 +29,12 @@ CSV, PARQUET, DUCKDB = {".csv", ".tsv", ".txt"}, {".parquet", ".pq"}, {".duckdb"
 
 @contextmanager
 def side_by_side(
-    release: Release, raw: str | Path | Sequence[str] | None
+    release: Release, raw: str | Path | Sequence[str] | None, spec: Spec | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with the release as ``release`` and the raw table, if any, as ``raw``.
 
-    Raw rows never spill to disk.  The release is read-only.
+    Raw rows never spill to disk.  The release is read-only.  A spec recodes the raw table as it
+    was recoded for publishing.
     """
     config = {"temp_directory": ""} if raw is not None else {}
     connection = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]
@@ -43,7 +48,7 @@ def side_by_side(
         if raw is not None:
             paths = [str(raw)] if isinstance(raw, str | Path) else [str(each) for each in raw]
             with _read():
-                _open(connection, paths, release.manifest)
+                _open(connection, paths, release.manifest, spec)
                 _match(connection, release.manifest)
         with _read() if raw is not None else _whole(release):
             yield connection
@@ -51,12 +56,14 @@ def side_by_side(
         connection.close()
 
 
-def _open(con: duckdb.DuckDBPyConnection, paths: Sequence[str], manifest: Manifest) -> None:
+def _open(
+    con: duckdb.DuckDBPyConnection, paths: Sequence[str], manifest: Manifest, spec: Spec | None
+) -> None:
     """Make the view ``raw``: the columns of the release, public ones in its types."""
     files = [file for path in paths for file in _files(path)]
-    kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
+    kinds = {_kind(file) for file in files}
     if files and kinds <= CSV:
-        found = _csv(con, files, manifest)
+        found = _csv(con, files, manifest, spec)
     elif files and kinds <= PARQUET:
         found = con.read_parquet(files)
     elif kinds <= DUCKDB and len(files) == 1:
@@ -74,17 +81,46 @@ def _open(con: duckdb.DuckDBPyConnection, paths: Sequence[str], manifest: Manife
             f"the raw source does not match the release: it has no column {', '.join(missing)}",
             hint="name the source that this release was made from",
         )
+    if spec is not None:
+        found = projected(found, _as_published(spec, manifest))
     found.create_view("source_rows")
     types = {column.name: f"::{column.type}" for column in manifest.public}
+    there = dict(zip(found.columns, map(str, found.types), strict=True))
+    # Sensitive times with a zone were published in UTC.
+    types |= {
+        column.name: " AT TIME ZONE 'UTC'"
+        for column in manifest.sensitive
+        if there[named[column.name.casefold()]] == "TIMESTAMP WITH TIME ZONE"
+    }
     parts = [
         f"{quoted(named[name.casefold()])}{types.get(name, '')} AS {quoted(name)}"
-        for name in (*manifest.groups.columns, *(column.name for column in manifest.sensitive))
+        for name in wanted
     ]
     con.execute(f"CREATE TEMP VIEW raw AS SELECT {', '.join(parts)} FROM source_rows")
 
 
+def _kind(file: str) -> str:
+    """The ending of a file, without that of its compression."""
+    path = Path(file.partition("::")[0].lower())
+    return (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix
+
+
+def _as_published(spec: Spec, manifest: Manifest) -> Spec:
+    """The spec with the domains that were published, observed ones among them."""
+    domains = {column.name.casefold(): column.domain for column in manifest.sensitive}
+    columns = []
+    for column in spec.columns:
+        domain = domains.get(column.name.casefold(), column.domain)
+        recoding = column.recoding
+        if column.domain is None and isinstance(domain, Categorical):
+            other = recoding.other or OTHER
+            recoding = replace(recoding, other=other if other in domain.categories else None)
+        columns.append(replace(column, domain=domain, recoding=recoding))
+    return replace(spec, columns=tuple(columns))
+
+
 def _csv(
-    con: duckdb.DuckDBPyConnection, files: list[str], manifest: Manifest
+    con: duckdb.DuckDBPyConnection, files: list[str], manifest: Manifest, spec: Spec | None
 ) -> duckdb.DuckDBPyRelation:
     """Types are guessed, but the words of a domain are words, as they were to publishing."""
     found = con.read_csv(files)  # type: ignore[arg-type]
@@ -93,6 +129,7 @@ def _csv(
         for column in manifest.sensitive
         if isinstance(column.domain, Categorical) and column.domain.kind == "text"
     }
+    words |= {name.casefold() for name in (spec.words if spec is not None else ())}
     told = {name: "VARCHAR" for name in found.columns if name.casefold() in words}
     return con.read_csv(files, dtype=told) if told else found  # type: ignore[arg-type]
 
@@ -167,7 +204,7 @@ def _read() -> Iterator[None]:
     except duckdb.ConversionException:
         raise DataError(
             "the raw source does not match the release: its public values have other types",
-            hint="name the source that this release was made from",
+            hint="name the source that this release was made from, and the spec if it recodes them",
         ) from None
     except duckdb.OutOfMemoryException:
         raise OperationalError(

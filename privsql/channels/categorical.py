@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -31,16 +32,24 @@ CATEGORY_TYPES: dict[str, pa.DataType | None] = {
     "boolean": pa.bool_(),
     "integer": pa.int64(),
     "decimal": None,  # depends on the digits
+    "real": pa.float64(),
     "date": pa.date32(),
 }
 
 # Text has an order in SQL, but which one is the collation's business.
-ORDERED = ("integer", "decimal", "date")
+ORDERED = ("integer", "decimal", "real", "date")
+NUMBERS = ("integer", "decimal", "real")
+
+# Whole numbers up to here are doubles of their own.
+EXACT = 2**53
 
 
 @dataclass(frozen=True)
 class Categorical(Domain):
-    """Values that are listed: text, booleans, integers, decimals or dates, of one kind.
+    """Values that are listed: text, booleans, numbers or dates, of one kind.
+
+    Floats are the doubles that they are, or the decimals that they are written as, whichever the
+    column holds.
 
     >>> illness = Categorical(("flu", "hiv", "none"), nullable=True)
     >>> illness.codes(["none", None, "flu"]), illness.size
@@ -89,7 +98,7 @@ class Categorical(Domain):
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
-        """string, bool, int64, date32, or a decimal that holds every category."""
+        """string, bool, int64, float64, date32, or a decimal that holds every category."""
         listed = CATEGORY_TYPES[self.kind]
         if listed is not None:
             return listed
@@ -139,13 +148,19 @@ class Categorical(Domain):
     def _codes(self, chunk: pa.Array[Any]) -> Codes:
         common = self._common_type(chunk.type)
         try:
-            chunk, known = chunk.cast(common), self._arrow[:-1].cast(common)
+            chunk, known = chunk.cast(common), self._listed_as(common)
         except pa.ArrowException:
             raise self.refuse_type(chunk.type) from None
         found = pc.index_in(chunk, value_set=known).fill_null(OUTSIDE)
         codes = np.array(found.to_numpy(), dtype=np.int64)
         codes[nulls_of(chunk)] = NULL
         return codes
+
+    def _listed_as(self, common: pa.DataType) -> pa.Array[Any]:
+        """The categories in a type; reals are the nearest that it has, or their own decimals."""
+        if self.kind == "real" and pa.types.is_decimal(common):
+            return pa.array([Decimal(repr(each)) for each in self.categories], common)
+        return self._arrow[:-1].cast(common, safe=not pa.types.is_floating(common))
 
     def _common_type(self, given: pa.DataType) -> pa.DataType:
         """A type that holds the categories and every value of a column, so that no cast fails."""
@@ -158,20 +173,36 @@ class Categorical(Domain):
             return pa.bool_()
         if self.kind == "date" and types.is_date(given):
             return pa.date32()
-        if self.kind in ("integer", "decimal"):
+        if self.kind in NUMBERS:
+            if types.is_floating(given) and self._are_doubles:
+                return given
             if self.kind == "integer" and types.is_integer(given) and not types.is_uint64(given):
                 return pa.int64()
             if types.is_integer(given) or types.is_decimal(given):
-                scales = (getattr(each, "scale", 0) for each in (given, self.arrow_type))
-                return pa.decimal256(76, max(scales))
+                scale: int = getattr(given, "scale", 0)
+                return pa.decimal256(76, max(scale, self._scale))
         raise self.refuse_type(given)
+
+    @cached_property
+    def _scale(self) -> int:
+        """Digits after the point."""
+        if self.kind != "real":
+            return int(getattr(self.arrow_type, "scale", 0))
+        return max(0, *(-int(Decimal(repr(each)).as_tuple().exponent) for each in self.categories))
+
+    @property
+    def _are_doubles(self) -> bool:
+        """Whether no two categories are one as doubles."""
+        if self.kind != "integer":
+            return True
+        return all(isinstance(each, int) and abs(each) <= EXACT for each in self.categories)
 
     def _decode(self, codes: Codes) -> pa.Array[Any]:
         return self._arrow.take(codes)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain JSON: decimals and dates as text."""
-        write = str if self.kind in ("decimal", "date") else plain
+        """All of it as plain JSON: decimals, reals and dates as text."""
+        write = repr if self.kind == "real" else str if self.kind in ("decimal", "date") else plain
         return {
             "domain": "categorical",
             "kind": self.kind,
@@ -188,7 +219,10 @@ class Categorical(Domain):
             raise DomainError("key 'kind' of a categorical domain is not a kind of category")
         if not isinstance(values, list):
             raise DomainError("key 'values' of a domain is a list")
-        return cls(tuple(from_json(kind, value, "values") for value in values), data["nullable"])
+        listed = [from_json(kind, value, "values") for value in values]
+        if kind == "real":
+            listed = [float(cast(Decimal, value)) for value in listed]
+        return cls(tuple(listed), data["nullable"])
 
 
 def _category_kind(value: object) -> str:
@@ -200,14 +234,16 @@ def _category_kind(value: object) -> str:
         return "text"
     if isinstance(value, Decimal) and value.is_finite():
         return "decimal"
+    if isinstance(value, float) and math.isfinite(value):
+        return "real"
     if isinstance(value, date) and not isinstance(value, datetime):
         return "date"
     hints = {
         type(None): "NULL is not a category; write nullable = true",
-        float: "write decimals, or use a range with a step",
+        float: "a number must be finite",
         datetime: "use a range with a step",
     }
     raise DomainError(
         f"{with_article(type(value).__name__)} cannot be a category",
-        hint=hints.get(type(value), "categories are text, booleans, integers, decimals or dates"),
+        hint=hints.get(type(value), "categories are text, booleans, numbers or dates"),
     )

@@ -120,8 +120,7 @@ class Domain(ABC):
         A grid rounds to its nearest point first, and halfway up.  Values that are outside
         the domain are counted in the error and never shown.
         """
-        parts = [self._chunk(chunk) for chunk in _chunks(values)]
-        codes = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
+        codes = self.places(values)
         if codes.min(initial=0) >= 0:
             return codes
         nulls, outside = codes == NULL, int((codes == OUTSIDE).sum())
@@ -136,6 +135,11 @@ class Domain(ABC):
             f"of {how_many(len(codes), 'value')}, {' and '.join(problems)}",
             hint="widen the domain (nullable = true for NULL), or clean the source first",
         )
+
+    def places(self, values: Any) -> Codes:
+        """The index of each value as :meth:`codes` has it, or OUTSIDE, or NULL, nullable or not."""
+        parts = [self._chunk(chunk) for chunk in _chunks(values)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
 
     def _chunk(self, chunk: pa.Array[Any]) -> Codes:
         if pa.types.is_null(chunk.type):

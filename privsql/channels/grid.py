@@ -8,6 +8,10 @@ nothing drifts: with ``u`` the unit of the kind (1, a power of ten, a day, a mic
 
 which rounds to the nearest point and halfway *up*, for negative values as well.
 
+Steps of months and years are the calendar's: ``u`` is then a month, ``v / u`` the number of the
+month that v lies in, and ``code(v) = floor((v / u - origin) / stride)``.  So a day is counted to
+the month, quarter or year in which it lies, and the points are the first days of these.
+
 >>> age = Grid.of(0, 120)
 >>> age.size, age.count(Interval.between(25, 45)), age.count(Interval.open(25, 45))
 (121, 21, 19)
@@ -21,8 +25,8 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any, cast
 
@@ -42,11 +46,11 @@ from privsql.channels.domain import (
     nulls_of,
 )
 from privsql.channels.intervals import DAY, EPOCH, Interval, is_nan, place, plain
-from privsql.channels.steps import parse_step, step_text
+from privsql.channels.steps import Months, parse_step, step_text
 from privsql.errors import DomainError, with_article
 
 Point = int | float | Decimal | date
-Step = int | float | Decimal | timedelta | str
+Step = int | float | Decimal | timedelta | Months | str
 
 KINDS = ("integer", "decimal", "real", "date", "timestamp")
 
@@ -68,6 +72,10 @@ ARROW_TYPES: dict[str, pa.DataType] = {
 
 DEFAULT_STEPS: dict[str, Step] = {"integer": 1, "date": timedelta(days=1)}
 
+# Months are numbered from the year 0, which Python's dates do not have.
+MONTHS = range(12, 12 * 10_000)
+EPOCH_MONTHS = 12 * EPOCH.year
+
 # Nanoseconds in one tick of Arrow's times.
 ARROW_TICKS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -83,6 +91,8 @@ class Grid(Domain):
     [0.0, 0.1, 0.2, 0.3, None]
     >>> Grid.of(date(2024, 1, 1), date(2024, 12, 30), "1 week").points
     53
+    >>> Grid.of(date(2024, 1, 1), date(2024, 6, 30), "1 month").values().to_pylist()[-2:]
+    [datetime.date(2024, 5, 1), datetime.date(2024, 6, 1)]
     """
 
     described_as = "grid"
@@ -90,7 +100,7 @@ class Grid(Domain):
     kind: str
     lower: Point
     upper: Point
-    step: int | Decimal | timedelta
+    step: int | Decimal | timedelta | Months
     nullable: bool = False
     # The same in whole units: what the arithmetic is done with.
     scale: int = field(init=False, repr=False, compare=False)
@@ -106,6 +116,9 @@ class Grid(Domain):
             raise DomainError("nullable must be true or false")
         lower, upper = (_point(self.kind, getattr(self, end), end) for end in ("lower", "upper"))
         step = _step(self.kind, self.step)
+        if isinstance(step, Months):
+            self._set_calendar(lower, upper, step)
+            return
         scale = max(map(_decimals, (lower, upper, step)))
         unit = _unit(self.kind, scale)
         origin, top, stride = (int(each / unit) for each in (lower, upper, step))
@@ -118,6 +131,59 @@ class Grid(Domain):
             step=timedelta(microseconds=int(step)) if timed else self._point_at(stride),
             points=(top - origin) // stride + 1,
         )
+
+    def _set_calendar(self, lower: Fraction, upper: Fraction, step: Months) -> None:
+        """Bring the bounds to the first moments of months, outwards.
+
+        A lower bound that is one keeps its phase, so that years can begin in April.
+        """
+        origin, last, stride = _months_at(lower), _months_at(upper), step.count
+        if stride <= 0:
+            raise DomainError("the step of a grid must be above 0")
+        if lower > upper:
+            raise DomainError("the lower bound of a grid lies above the upper one")
+        if origin.denominator != 1:
+            origin = Fraction(origin // stride * stride)
+        start, points = int(origin), int((last - origin) // stride) + 1
+        if start < MONTHS[0]:  # there is no year 0
+            start, points = MONTHS[0], int((last - MONTHS[0]) // stride) + 1
+        self._set(scale=0, origin=start, stride=stride, points=points, step=step)
+        self._set(lower=self._point_at(start), upper=self._point_at(start + (points - 1) * stride))
+
+    @property
+    def calendar(self) -> bool:
+        """Whether the steps are months or years, which differ in length."""
+        return isinstance(self.step, Months)
+
+    @property
+    def step_text(self) -> str:
+        """The step as a spec writes it."""
+        timed = isinstance(self.step, timedelta | Months)
+        return step_text(cast(timedelta, self.step)) if timed else str(self.step)
+
+    @property
+    def reach(self) -> tuple[Decimal | datetime | None, Decimal | datetime | None]:
+        """The first value that has a code, and the first after all that have one.
+
+        None is beyond what Python's times hold.
+
+        >>> Grid.of(0, 100, 5).reach
+        (Decimal('-2.5'), Decimal('102.5'))
+        """
+        steps = Fraction(-1, 2), self.points - Fraction(1, 2)
+        if self.calendar:
+            ends = [_first_day(self.origin + n * self.stride) * DAY for n in (0, self.points)]
+        else:
+            unit = _unit(self.kind, self.scale)
+            ends = [(self.origin + n * self.stride) * unit for n in steps]  # type: ignore[misc]
+        if FAMILY[self.kind] == "number":
+            with localcontext(prec=60):
+                low, high = (
+                    Decimal(e.numerator) / Decimal(e.denominator) for e in map(Fraction, ends)
+                )
+            return low, high
+        found = [_moment(Fraction(end)) for end in ends]
+        return found[0], found[1]
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():
@@ -178,6 +244,23 @@ class Grid(Domain):
             step = DEFAULT_STEPS[kind]
         return cls(kind, lower, upper, cast(timedelta, step), nullable)
 
+    @classmethod
+    def snapped(
+        cls, lower: Point, upper: Point, step: Step | None = None, *, nullable: bool = False
+    ) -> Grid:
+        """As :meth:`of`, but an upper bound of time between two points moves up to the next.
+
+        >>> Grid.snapped(date(2024, 1, 1), date(2024, 1, 31), "1 week").upper
+        datetime.date(2024, 2, 5)
+        """
+        made = parse_step(step) if isinstance(step, str) else step
+        fixed = isinstance(made, timedelta) and made > timedelta(0)
+        if fixed and isinstance(lower, date) and type(lower) is type(upper) and lower < upper:
+            rest = (upper - lower) % made  # type: ignore[operator]
+            with suppress(OverflowError):  # after the year 9999
+                upper += made - rest if rest else timedelta(0)  # type: ignore[operator]
+        return cls.of(lower, upper, step, nullable=nullable)
+
     @property
     def arrow_type(self) -> pa.DataType:
         """int64, decimal128, float64, date32 or timestamp[us]."""
@@ -188,6 +271,9 @@ class Grid(Domain):
     def _point_at(self, units: int) -> int | Decimal | date:
         if self.kind == "integer":
             return units
+        if self.calendar:
+            first = date(units // 12, units % 12 + 1, 1)
+            return first if self.kind == "date" else datetime.combine(first, time())
         if self.kind == "date":
             return EPOCH.date() + timedelta(days=units)
         if self.kind == "timestamp":
@@ -211,6 +297,15 @@ class Grid(Domain):
         range(2, 5)
         """
         self.refuse_bounds(interval)
+        if self.calendar:
+            low, high = (
+                None if bound is None else _months_at(cast(Fraction, place(bound, self.kind)))
+                for bound in (interval.low, interval.high)
+            )
+            months = Interval(low, high, interval.low_closed, interval.high_closed)
+            return months.steps(
+                Fraction(self.origin), Fraction(self.stride), self.points, "integer"
+            )
         unit = _unit(self.kind, self.scale)
         return interval.steps(self.origin * unit, self.stride * unit, self.points, self.kind)
 
@@ -219,6 +314,9 @@ class Grid(Domain):
 
     def _position(self, value: object) -> Fraction | float:
         """``(v / u - origin) / stride``, exact; a float only where it is infinite."""
+        if self.calendar:
+            month = _months_at(cast(Fraction, place(value, self.kind)))
+            return (month - self.origin) / self.stride
         return (place(value, self.kind) / _unit(self.kind, self.scale) - self.origin) / self.stride
 
     def _index(self, value: object) -> int | None:
@@ -230,7 +328,9 @@ class Grid(Domain):
     def _codes(self, chunk: pa.Array[Any]) -> Codes:
         given, unit = chunk.type, _unit(self.kind, self.scale)
         timed = FAMILY[self.kind] == "time"
-        if timed and pa.types.is_date(given):
+        if self.calendar and (days := _days(chunk)) is not None:
+            codes = self._around(days)
+        elif timed and pa.types.is_date(given):
             ratio = DAY / unit if pa.types.is_date32(given) else 1000 / unit
             codes = self._nearest(_integers(chunk), ratio)
         elif timed and isinstance(given, pa.TimestampType) and given.tz is None:
@@ -292,6 +392,15 @@ class Grid(Domain):
         codes[outside] = OUTSIDE
         return codes
 
+    def _around(self, days: Codes) -> Codes:
+        """Codes of days, each to the point before it."""
+        first, after = (_first_day(self.origin + steps * self.stride) for steps in (0, self.points))
+        inside = (days >= first) & (days < after)
+        months = np.where(inside, days, first).astype("datetime64[D]").astype("datetime64[M]")
+        codes: Codes = (months.astype(np.int64) + EPOCH_MONTHS - self.origin) // self.stride
+        codes[~inside] = OUTSIDE
+        return codes
+
     def _nearest_decimal(self, chunk: pa.Array[Any]) -> Codes:
         given = chunk.type
         ratio = Fraction(10) ** (self.scale - given.scale)
@@ -341,6 +450,10 @@ class Grid(Domain):
         null = codes == self.points if self.nullable else None
         at = codes if null is None else np.where(null, 0, codes)
         units = self.origin + (at * self.stride if self.stride > 1 else at)
+        if self.calendar:
+            months = (units - EPOCH_MONTHS).astype("datetime64[M]")
+            units = months.astype("datetime64[D]").astype(np.int64)
+            units = units if self.kind == "date" else units * DAY
         if self.kind == "real":
             # Two exact doubles: their quotient is the double nearest to the point.
             return pa.array(units / 10.0**self.scale, pa.float64(), mask=null)
@@ -357,7 +470,7 @@ class Grid(Domain):
         """All of it as plain JSON: decimals and times as text."""
 
         def write(value: object) -> int | str:
-            if isinstance(value, timedelta):
+            if isinstance(value, timedelta | Months):
                 return step_text(value)
             return value if isinstance(value, int) else str(value)
 
@@ -383,6 +496,38 @@ class Grid(Domain):
         elif not isinstance(step, str):
             raise DomainError("key 'step' of a grid of times is text")
         return cls.of(lower, upper, step, nullable=data["nullable"], kind=kind)
+
+
+def _months_at(here: Fraction) -> Fraction:
+    """The number of a month at a place in time, and half a one where it has begun before."""
+    day = (EPOCH + timedelta(microseconds=math.floor(here))).date()
+    month = 12 * day.year + day.month - 1
+    return month + Fraction(0 if here == _first_day(month) * DAY else 1, 2)
+
+
+def _moment(here: Fraction) -> datetime | None:
+    """The first moment at a place in time or after it."""
+    try:
+        return EPOCH + timedelta(microseconds=math.ceil(here))
+    except OverflowError:
+        return None
+
+
+def _first_day(month: int) -> int:
+    """Days from 1970 to the first day of a month."""
+    return int(np.datetime64(month - EPOCH_MONTHS, "M").astype("datetime64[D]").astype(np.int64))
+
+
+def _days(chunk: pa.Array[Any]) -> Codes | None:
+    """Days since 1970, begun ones; None for what is no date or time without a zone."""
+    given = chunk.type
+    if pa.types.is_date32(given):
+        return _integers(chunk)
+    if pa.types.is_date64(given):
+        return _integers(chunk) // (DAY // 1000)
+    if isinstance(given, pa.TimestampType) and given.tz is None:
+        return _integers(chunk) // (DAY * 1000 // ARROW_TICKS[given.unit])
+    return None
 
 
 def _is_number(given: pa.DataType) -> bool:
@@ -436,15 +581,17 @@ def _decimals(value: Fraction) -> int:
     raise DomainError("a grid has at most 18 digits after the point")
 
 
-def _step(kind: str, step: object) -> Fraction:
+def _step(kind: str, step: object) -> Fraction | Months:
     if FAMILY[kind] == "number":
         return _point(kind, step, "step")
     if isinstance(step, str):
         step = parse_step(step)
+    if isinstance(step, Months):
+        return step
     if not isinstance(step, timedelta):
         raise DomainError(
             f"the step of {with_article(kind)} grid cannot be {with_article(type(step).__name__)}",
-            hint="write it with its unit, such as '1 day' or '15 minutes'",
+            hint="write it with its unit, such as '1 day', '1 month' or '15 minutes'",
         )
     length = step // timedelta(microseconds=1)
     if kind == "date" and length % DAY:

@@ -1,6 +1,5 @@
 """Where a printed scan runs, and where its small result becomes an answer.
 
-base       what an engine is
 problems   DuckDB's errors as ours
 breaks     Python code that another thread may stop
 watch      the time of a statement
@@ -14,7 +13,6 @@ memory     elsewhere: no release in sight, our functions at hand
 
 from __future__ import annotations
 
-from privsql.engines.base import Engine
 from privsql.engines.databases import Most
 from privsql.engines.embedded import Embedded
 from privsql.engines.memory import Memory
@@ -24,7 +22,6 @@ from privsql.engines.watch import Watch, watching
 __all__ = [
     "CanceledError",
     "Embedded",
-    "Engine",
     "Memory",
     "Most",
     "OutOfMemoryError",

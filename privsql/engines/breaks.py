@@ -64,7 +64,8 @@ class Break:
         with self._lock:
             if self._thread is not None and not self._shields:
                 self.struck = True
-                _raise_in(self._thread)
+                thread = ctypes.c_ulong(self._thread)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Broken))
 
     def _end(self) -> None:
         with self._lock:
@@ -84,8 +85,3 @@ def _let_strike() -> None:
             pass
     except Broken:
         pass
-
-
-def _raise_in(thread: int) -> None:
-    """Raise ``Broken`` in a thread at its next step."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Broken))

@@ -37,7 +37,6 @@ from privsql.errors import (
     Error,
     InterfaceError,
     OperationalError,
-    ProgrammingError,
     interruptible,
 )
 
@@ -130,15 +129,8 @@ def _hush() -> None:
 class Calls:
     """The statements of one connection; safe among threads.  Owns the connection."""
 
-    def __init__(
-        self,
-        connection: Cursor,
-        *,
-        timeout: float | None = None,
-        prepare: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, connection: Cursor, *, prepare: Sequence[str] = ()) -> None:
         self._connection = connection
-        self._timeout = timeout
         self._prepare = prepare
         self._lock = threading.Lock()
         self._open = True
@@ -152,7 +144,7 @@ class Calls:
         """
         watch = current()
         if watch is None:
-            return self._run(work, Watch(self._timeout))
+            return self._run(work, Watch())
         shared = Watch() if tidying else watch
         return watch.shielded(lambda: self._run(work, shared))
 
@@ -163,7 +155,7 @@ class Calls:
         try:
             worker.begin(call.run)
             # One that was canceled while the cursor was made was not yet there to be woken.
-            in_time = watch.problem() is not None or call.woken.wait(self._patience(watch))
+            in_time = watch.problem() is not None or call.woken.wait(watch.remaining())
             call.stop(GRACE)
         except BaseException:  # Ctrl-C, at any point, or no thread to be had
             if worker.begun:
@@ -175,7 +167,8 @@ class Calls:
             else:
                 self._leave(call, worker)
         if not call.ended.is_set() or isinstance(call.problem, duckdb.InterruptException):
-            raise self._ended_early(watch, in_time) from None
+            canceled = CanceledError("the statement was canceled")
+            raise watch.problem() or (canceled if in_time else watch.late()) from None
         # A statement that was done before the interruption reached it has an answer.
         if call.problem is None:
             return call.result[0]
@@ -225,18 +218,6 @@ class Calls:
             self._under_way.add(call)  # type: ignore[arg-type]
         return call
 
-    def _patience(self, watch: Watch) -> float | None:
-        """Seconds to wait: the shorter of the time of this call and of all of the statement."""
-        times = [each for each in (self._timeout, watch.remaining()) if each is not None]
-        return min(times, default=None)
-
-    def _ended_early(self, watch: Watch, in_time: bool) -> Error:
-        if (problem := watch.problem()) is not None:
-            return problem
-        if in_time:
-            return CanceledError("the statement was canceled")
-        return Watch(self._timeout).late()
-
     def interrupt(self) -> None:
         """End what is under way, with a ``CanceledError`` to whoever waits for it."""
         with self._lock:
@@ -254,10 +235,3 @@ class Calls:
         # A connection that still works would wait for the end of it; the program's end does not.
         if first and all(ended):
             self._connection.close()
-
-
-def checked_timeout(timeout: float | None) -> float | None:
-    """A time limit in seconds, or none."""
-    if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
-        raise ProgrammingError("a time limit is a number of seconds above 0")
-    return timeout

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
@@ -22,7 +23,7 @@ Parameters = Sequence[object] | Mapping[str, object]
 warnings.filterwarnings("ignore", message="Arrow output on a DB-API", module=r"privsql\.engines")
 
 
-def _checked(
+def checked(
     cursor: Cursor, sql: str, parameters: Parameters
 ) -> tuple[duckdb.Statement, dict[str, object] | list[object]]:
     """One SELECT and as many values as it takes."""
@@ -53,12 +54,6 @@ def parsed(cursor: Cursor, sql: str) -> duckdb.Statement:
     return found
 
 
-def selected(cursor: Cursor, sql: str, parameters: Parameters) -> duckdb.DuckDBPyRelation:
-    """The relation of one SELECT; it has not run yet."""
-    statement, values = _checked(cursor, sql, parameters)
-    return cursor.sql(statement, params=values)
-
-
 @dataclass(frozen=True)
 class Most:
     """What a statement may return: rows, cells (rows times columns) and bytes of Arrow."""
@@ -86,7 +81,7 @@ def fetched(
     """
 
     def work(cursor: Cursor) -> pa.Table:
-        statement, values = _checked(cursor, sql, parameters)
+        statement, values = checked(cursor, sql, parameters)
         if most is None:
             cursor.execute(statement, values)
         else:
@@ -138,10 +133,16 @@ def connected(
         ) from None
 
 
-def lock(connection: duckdb.DuckDBPyConnection) -> None:
-    """Close every way to files and extensions, for good."""
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+@contextmanager
+def filling(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Fill a new database, then close every way to files and extensions, for good."""
+    try:
+        yield
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except BaseException:
+        connection.close()
+        raise
 
 
 def store(cursor: Cursor, name: str, table: pa.Table) -> None:

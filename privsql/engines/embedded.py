@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from privsql.engines import databases
-from privsql.engines.calls import Calls, checked_timeout
+from privsql.engines.calls import Calls
 from privsql.engines.databases import Parameters
 from privsql.engines.problems import translated
 from privsql.errors import ProgrammingError
@@ -34,8 +34,7 @@ SEARCH_PATH = f"SET search_path = '{CATALOG}.main,memory.main'"
 class Embedded:
     """Scans of one release in this process.
 
-    ``tables`` are public tables to join with, copied in under their names.  ``timeout`` is in
-    seconds and for each scan; a statement of several has a ``watch``.  ``spill`` is what
+    ``tables`` are public tables to join with, copied in under their names.  ``spill`` is what
     sorting may use on disk, ``most`` what a scan may return.  Threads may share an engine.
     """
 
@@ -46,28 +45,22 @@ class Embedded:
         tables: Mapping[str, pa.Table] | None = None,
         memory_limit: str | None = None,
         threads: int | None = None,
-        timeout: float | None = None,
         spill: str | None = None,
         most: databases.Most | None = None,
     ) -> None:
-        limit = checked_timeout(timeout)
         # Beside the release, where its readers may see it and others not; of its own, because
         # DuckDB leaves a folder behind that two databases spilled into.
         folder = f"{Path(path).absolute()}.{secrets.token_hex(6)}.tmp"
         connection = databases.connected(
             memory_limit=memory_limit, threads=threads, temporary=folder, spill=spill
         )
-        try:
+        with databases.filling(connection):
             attach_release(connection, Path(path))
             self.release = checked(connection, Path(path))
             for name, table in (tables or {}).items():
                 _add(connection, name, table)
-            databases.lock(connection)
-        except BaseException:
-            connection.close()
-            raise
         self._most = most
-        self._calls = Calls(connection, timeout=limit, prepare=[SEARCH_PATH])
+        self._calls = Calls(connection, prepare=[SEARCH_PATH])
 
     def scan(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one SELECT over the release and the public tables."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from privsql.engines import databases
-from privsql.engines.calls import Calls, Cursor, checked_timeout
+from privsql.engines.calls import Calls, Cursor
 from privsql.engines.databases import Parameters
 from privsql.release.names import quoted
 from udfs.register import register
@@ -29,16 +29,11 @@ class Memory:
     Threads may share it; tables are seen by all of them, so names are theirs to keep apart.
     """
 
-    def __init__(self, *, memory_limit: str = MEMORY_LIMIT, timeout: float | None = None) -> None:
-        limit = checked_timeout(timeout)
+    def __init__(self, *, memory_limit: str = MEMORY_LIMIT) -> None:
         connection = databases.connected(memory_limit=memory_limit, threads=1, temporary="")
-        try:
+        with databases.filling(connection):
             register(connection, fresh=True)
-            databases.lock(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._calls = Calls(connection, timeout=limit)
+        self._calls = Calls(connection)
 
     def load(self, name: str, table: pa.Table) -> None:
         """Copy a table in under a name, in place of one that has it."""
@@ -72,7 +67,8 @@ class Memory:
         """Names and DuckDB types of the columns of one SELECT, which is not run."""
 
         def look(cursor: Cursor) -> list[tuple[str, str]]:
-            relation = databases.selected(cursor, sql, parameters)
+            statement, values = databases.checked(cursor, sql, parameters)
+            relation = cursor.sql(statement, params=values)
             return list(zip(relation.columns, map(str, relation.types), strict=True))
 
         return self._calls.run(look)

@@ -18,30 +18,21 @@ from privsql.errors import (
     NotSupportedError,
     OperationalError,
     ProgrammingError,
-    TooLargeError,
+    too_deep,
     with_article,
 )
 
 
-class CanceledError(OperationalError):
+class CanceledError(OperationalError, code="canceled", sqlstate="57014"):
     """The statement was canceled."""
 
-    code = "canceled"
-    sqlstate = "57014"
 
-
-class TimedOutError(OperationalError):
+class TimedOutError(OperationalError, code="timeout", sqlstate="57014"):
     """The statement exceeded its time limit."""
 
-    code = "timeout"
-    sqlstate = "57014"
 
-
-class OutOfMemoryError(OperationalError):
+class OutOfMemoryError(OperationalError, code="memory", sqlstate="53200"):
     """The statement exceeded its memory limit."""
-
-    code = "memory"
-    sqlstate = "53200"
 
 
 # What our own kernels raise (``udfs.errors``), as DuckDB quotes it.
@@ -142,10 +133,7 @@ def translated(problem: Exception) -> Error:
             hint="please report the statement as a bug",
         )
     if isinstance(problem, _TOLD) and "Max expression depth" in text:
-        return TooLargeError(
-            "the query nests too deeply, or chains too many operators",
-            hint="write a long list of values as x IN (...), and ask in several statements",
-        )
+        return too_deep()
     if isinstance(problem, _TOLD):
         return ProgrammingError(text.splitlines()[0].split(" Error: ", 1)[-1])
     for kind, ours, reason, hint in _KINDS:

@@ -28,10 +28,6 @@ class Recent(Generic[K, V]):
         self._known: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._known)
-
     def get(self, key: K) -> V | None:
         """The value of a key, or None."""
         with self._lock:
@@ -45,8 +41,3 @@ class Recent(Generic[K, V]):
             self._known[key] = value
             self._known.move_to_end(key)
             return self._known.popitem(last=False)[1] if len(self._known) > self._most else None
-
-    def clear(self) -> None:
-        """Drop all of them."""
-        with self._lock:
-            self._known.clear()

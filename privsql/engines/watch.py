@@ -26,7 +26,7 @@ from typing import TypeVar
 from privsql.engines.breaks import Break, Broken
 from privsql.engines.problems import CanceledError, TimedOutError
 from privsql.engines.workers import take
-from privsql.errors import Error, TooLargeError
+from privsql.errors import Error, too_deep
 
 T = TypeVar("T")
 
@@ -94,10 +94,7 @@ class Watch:
         except Broken:
             raise self.problem() or self.late() from None
         except RecursionError:
-            raise TooLargeError(
-                "the query nests too deeply, or chains too many operators",
-                hint="write a long list of values as x IN (...), and ask in several statements",
-            ) from None
+            raise too_deep() from None
         finally:
             ended.set()
             wake.set()

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from privsql.errors import ProgrammingError
-from privsql.learn.classifier import Classifier, Columns, Floats, checked
+from privsql.learn.classifier import Classifier, Columns, checked
 from privsql.learn.counts import Counts, undetermined
 from privsql.learn.features import Feature
+from privsql.learn.splits import Floats
 
 ESTIMATORS = ("inversion", "iterative")
 
@@ -73,7 +74,7 @@ class NaiveBayes(Classifier):
         return {"estimator": self.estimator}
 
     def _learn(self, counts: Counts, features: Sequence[Feature]) -> None:
-        prior = counts.of(()).counts[:, 0]
+        prior = counts.by(None, ()).counts[:, 0]
         if np.isnan(prior).any():
             raise undetermined()
         self.likelihoods_ = tuple(self._likelihood(counts, feature) for feature in features)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from privsql.errors import ProgrammingError, with_article
 from privsql.learn.counts import Counts, opened
 from privsql.learn.features import Feature
+from privsql.learn.splits import Floats
 
-Floats = NDArray[np.float64]
 Objects = NDArray[np.object_]
 Columns = Mapping[str, Sequence[Any]]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsql.errors import (
     DatabaseError,
@@ -24,10 +23,9 @@ from privsql.errors import (
     with_article,
 )
 from privsql.learn.features import Condition, Feature
+from privsql.learn.splits import Floats
 from privsql.release.names import quoted
 from privsql.session.session import Session
-
-Floats = NDArray[np.float64]
 
 # Classes of a target; more is a quantity, not a class.
 MOST_CLASSES = 50
@@ -151,12 +149,8 @@ class Counts:
 
     # -- questions ----------------------------------------------------------------------
 
-    def of(self, path: Sequence[Condition]) -> Tally:
-        """Counts of the classes under a path."""
-        return self.by(None, path)
-
     def by(self, feature: Feature | None, path: Sequence[Condition]) -> Tally:
-        """Counts of the classes under a path, in each cell of a column."""
+        """Counts of the classes under a path, in each cell of a column where one is given."""
         key, first = ("", []) if feature is None else feature.key()
         cell, group = (f"{key} AS cell, ", ", cell") if key else ("", "")
         where, given = self._where(path)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from privsql.errors import ProgrammingError, TooLargeError
-from privsql.learn.classifier import Classifier, Columns, Floats, checked
+from privsql.learn.classifier import Classifier, Columns, checked
 from privsql.learn.counts import Counts, undetermined
 from privsql.learn.features import Condition, Feature
 from privsql.learn.node import Node, Split, text_of
 from privsql.learn.splits import (
     CRITERIA,
     ROUNDING,
+    Floats,
     Weighed,
     classes_tested,
     shares,
@@ -93,7 +94,7 @@ class DecisionTreeClassifier(Classifier):
 
     def _node(self, counts: Counts, path: Sequence[Condition]) -> Node | None:
         """A node without a split; None where the release gives no answer about its rows."""
-        tally = counts.of(path)
+        tally = counts.by(None, path)
         if not tally.keys or np.isnan(tally.counts).any():
             return None
         of = tally.counts[:, 0]

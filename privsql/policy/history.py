@@ -40,7 +40,7 @@ from scipy import sparse
 from privsql.errors import OperationalError
 from privsql.files import sync
 from privsql.policy.basis import TOGETHER
-from privsql.policy.leverage import LIMIT, Admission, Atoms, Cells, Leverage
+from privsql.policy.leverage import LIMIT, Admission, Atoms, Cells, Leverage, chunks
 from privsql.release.formats import check_format
 
 VERSION = 2
@@ -64,11 +64,8 @@ OPTIMISTIC = 2
 Key = tuple[str, str, str]
 
 
-class HistoryError(OperationalError):
+class HistoryError(OperationalError, code="history", sqlstate="58030"):
     """The history of answers cannot be read or written, so nothing can be answered."""
-
-    code = "history"
-    sqlstate = "58030"
 
 
 @dataclass
@@ -335,11 +332,5 @@ def _unpack(blob: bytes, atoms: int) -> sparse.csr_array:
 
 def _merged(batches: list[sparse.csr_array]) -> Iterator[sparse.csr_array]:
     """Small entries together, so that a restart takes matrix products instead of vectors."""
-    some: list[sparse.csr_array] = []
-    for batch in batches:
-        if some and sum(b.shape[0] for b in some) + batch.shape[0] >= TOGETHER:
-            yield sparse.csr_array(sparse.vstack(some, format="csr"))
-            some = []
-        some.append(batch)
-    if some:
+    for some in chunks(batches, [batch.shape[0] for batch in batches], TOGETHER - 1):
         yield sparse.csr_array(sparse.vstack(some, format="csr"))

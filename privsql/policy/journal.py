@@ -6,7 +6,7 @@ One line of JSON a statement, with a checksum as its last field:
 
 A crash can cut a line off or leave zeros in its place, never more: a line is written with one
 call at the end of the file, and a writer that finds a file without a last newline begins a new
-line.  A reader takes a line only if its checksum is right.  That is a guard against
+line.  A reader should take a line only if its checksum is right.  That is a guard against
 accidents; whoever may write the file can write false lines.
 
     journal         the present file
@@ -23,7 +23,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -41,19 +41,16 @@ PATIENCE = 10.0
 # Names are short; what is longer is somebody's trick.
 _LONGEST_NAME = 200
 _MOST_TABLES = 50
-# A line that no writer here can have written: a reader must not fill its memory with it.
-_LONGEST_LINE = 4 * MEGABYTE
+
+# The fields of a line, in their order.
+_WRITTEN = "time user statement characters digest decision reason tables groups seconds"
 
 _CODE = re.compile(r"[a-z0-9-]{0,40}")
 _DIGEST = re.compile(r"[0-9a-f]{0,64}")
-_CHECK = re.compile(rb',"check":"([0-9a-f]{16})"\}\Z')
 
 
-class JournalError(OperationalError):
+class JournalError(OperationalError, code="journal", sqlstate="58030"):
     """The audit log cannot be written, so nothing is answered."""
-
-    code = "journal"
-    sqlstate = "58030"
 
 
 @dataclass(frozen=True)
@@ -144,6 +141,7 @@ class Journal:
             time=entry.time or datetime.now(UTC).isoformat(timespec="milliseconds"),
             characters=len(statement),
             digest=digest(statement),
+            seconds=round(entry.seconds, 6),
         )
 
     @contextmanager
@@ -187,50 +185,6 @@ class Journal:
             sync(self.path.absolute().parent)
 
 
-class Reading(Iterator[Entry]):
-    """The valid lines of one file, in its order; ``bad`` counts the others as they pass."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.bad = 0
-        self._entries = self._read(Path(path))
-
-    def __next__(self) -> Entry:
-        """The next valid line."""
-        return next(self._entries)
-
-    def _read(self, path: Path) -> Iterator[Entry]:
-        with _told(), path.open("rb") as file:
-            while line := file.readline(_LONGEST_LINE):
-                whole = line.endswith(b"\n") or len(line) < _LONGEST_LINE
-                while not whole:
-                    rest = file.readline(_LONGEST_LINE)
-                    whole = rest.endswith(b"\n") or not rest
-                    line = b"?"
-                body = line.removesuffix(b"\n")
-                entry = _entry(body)
-                if entry is not None:
-                    yield entry
-                elif body:
-                    self.bad += 1
-
-
-def read(path: str | os.PathLike[str]) -> Reading:
-    """Read one file of a log."""
-    return Reading(path)
-
-
-def files(path: str | os.PathLike[str]) -> list[Path]:
-    """The files of a log, the oldest first."""
-    present = Path(path)
-    found: list[tuple[int, Path]] = []
-    for each in present.absolute().parent.glob(f"{present.name}.*"):
-        number = each.name.removeprefix(f"{present.name}.")
-        if number.isascii() and number.isdigit():
-            found.append((int(number), present.with_name(each.name)))
-    older = [each for _, each in sorted(found, reverse=True)]
-    return [*older, *([present] if present.exists() else [])]
-
-
 def _lock(file: int) -> None:
     """Wait for the lock, but not for ever: its holder may have been stopped."""
     until = time.monotonic() + PATIENCE
@@ -249,44 +203,10 @@ def _numbered(path: Path, n: int) -> Path:
 
 
 def _line(entry: Entry) -> bytes:
-    fields: Mapping[str, object] = {
-        "time": entry.time,
-        "user": entry.user,
-        "statement": entry.statement,
-        "characters": entry.characters,
-        "digest": entry.digest,
-        "decision": entry.decision,
-        "reason": entry.reason,
-        "tables": list(entry.tables),
-        "groups": entry.groups,
-        "seconds": round(entry.seconds, 6),
-    }
+    fields = {name: getattr(entry, name) for name in _WRITTEN.split()}
     # ASCII: whatever a user's text holds, a line is one line and can be encoded.
     body = json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode("ascii")
     return body[:-1] + b',"check":"' + digest(body)[:16].encode() + b'"}\n'
-
-
-def _entry(line: bytes) -> Entry | None:
-    """What a line says, or None where it is not as it was written."""
-    match = _CHECK.search(line)
-    if match is None:
-        return None
-    body = line[: match.start()] + b"}"
-    if digest(body)[:16].encode() != match[1]:
-        return None
-    try:
-        fields = json.loads(body)
-        fields["tables"] = tuple(_texts(fields["tables"]))
-        return Entry(**fields)
-    except (ValueError, TypeError, KeyError, DataError, RecursionError):
-        return None
-
-
-def _texts(values: Iterable[object]) -> Iterator[str]:
-    for value in values:
-        if not isinstance(value, str):
-            raise TypeError("a table's name is text")
-        yield value
 
 
 def _ends_well(file: int) -> bool:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ from privsql.policy.basis import FAINT, SLACK, TOGETHER, Basis, Floats, Ints, La
 from privsql.policy.blocks import Memory, combine, parts
 
 Bools = NDArray[np.bool_]
+T = TypeVar("T")
 
 # Leverage above which a group is as good as told.
 LIMIT = 0.9
@@ -77,15 +79,6 @@ class Cells:
     owner: Ints  # cell number of each vector, ascending
     count: int
 
-    @classmethod
-    def of(cls, cells: Sequence[sparse.csr_array | Floats]) -> Cells:
-        """Stack one matrix (or one vector) per cell."""
-        parts = [sparse.csr_array(np.atleast_2d(c)) if isinstance(c, np.ndarray) else c
-                 for c in cells]  # fmt: skip
-        owner = np.repeat(np.arange(len(parts)), [part.shape[0] for part in parts])
-        stacked = sparse.csr_array(sparse.vstack(parts, format="csr"))
-        return cls(stacked, owner.astype(np.int64), len(parts))
-
 
 @dataclass(frozen=True)
 class Admission:
@@ -123,11 +116,6 @@ class Leverage:
         self._basis = Basis.empty(Layout.of(atoms.groups, most_entries // 4), limit)
         self._known: set[bytes] = set()
         self._token: object = None
-
-    @property
-    def rank(self) -> int:
-        """Dimension of the span of all answers."""
-        return self._basis.dimension
 
     @property
     def entries(self) -> int:
@@ -233,7 +221,7 @@ class _Trial:
     def one_by_one(self, span: dict[int, range]) -> list[int]:
         """In order; each vector against the basis as it then is."""
         taken = []
-        for some in _chunks(span):
+        for some in chunks(span, map(len, span.values()), TOGETHER):
             lines = [row for c in some for row in span[c]]
             X = self.units[np.array(lines)].toarray()
             since = self.basis.rank
@@ -378,14 +366,15 @@ def _by_row(function: np.ufunc, data: Floats, indptr: NDArray[np.integer]) -> Fl
     return found
 
 
-def _chunks(span: dict[int, range]) -> Iterator[list[int]]:
-    some: list[int] = []
-    vectors = 0
-    for c, rows in span.items():
-        if some and vectors + len(rows) > TOGETHER:
+def chunks(things: Iterable[T], sizes: Iterable[int], most: int) -> Iterator[list[T]]:
+    """Things in their order, together while their sizes sum to no more than ``most``."""
+    some: list[T] = []
+    size = 0
+    for thing, more in zip(things, sizes, strict=True):
+        if some and size + more > most:
             yield some
-            some, vectors = [], 0
-        some.append(c)
-        vectors += len(rows)
+            some, size = [], 0
+        some.append(thing)
+        size += more
     if some:
         yield some

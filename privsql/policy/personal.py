@@ -33,17 +33,12 @@ Bools = NDArray[np.bool_]
 MOST_NAMED = 5
 
 
-class PersonalGroup(NotSupportedError):  # noqa: N818 - says what was asked for
+class PersonalGroup(NotSupportedError, code="personal-group", sqlstate="42501"):  # noqa: N818
     """The query selects one personal group, or too few rows."""
 
-    code = "personal-group"
-    sqlstate = "42501"
 
-
-class TooClose(PersonalGroup):
+class TooClose(PersonalGroup, code="difference"):
     """Earlier answers and this one together are about one personal group."""
-
-    code = "difference"
 
 
 @dataclass(frozen=True)
@@ -54,11 +49,6 @@ class Verdict:
     few: Mapping[int, Bools]
     close: Mapping[int, Bools]  # personal together with earlier answers
     refused: Mapping[int, Bools]
-
-    @property
-    def any_refused(self) -> bool:
-        """Whether anything has to be hidden."""
-        return any(cells.any() for cells in self.refused.values())
 
     def with_close(self, close: Mapping[int, Bools], policy: Policy) -> Verdict:
         """The same with cells that earlier answers would reveal."""
@@ -112,8 +102,8 @@ def notices(
 
     ``label`` names a cell by its keys, for those that are answered all the same.
     """
-    near = _count({i: cells & verdict.refused[i] for i, cells in verdict.close.items()})
-    hidden = _count(verdict.refused) - near
+    near = count({i: cells & verdict.refused[i] for i, cells in verdict.close.items()})
+    hidden = count(verdict.refused) - near
     found = [
         (
             "personal-group",
@@ -130,7 +120,7 @@ def notices(
         ),
     ]
     if policy.personal_groups == "flag":
-        marked, together = _count(verdict.personal), _count(verdict.close)
+        marked, together = count(verdict.personal), count(verdict.close)
         found += [
             (
                 "personal-group",
@@ -146,10 +136,11 @@ def notices(
                 f"{_named(verdict.close, label)}",
             ),
         ]
-    return [Notice(code, text) for code, count, text in found if count]
+    return [Notice(code, text) for code, many, text in found if many]
 
 
-def _count(cells: Mapping[int, Bools]) -> int:
+def count(cells: Mapping[int, Bools]) -> int:
+    """How many cells are marked, over all aggregates."""
     return sum(int(each.sum()) for each in cells.values())
 
 
@@ -168,9 +159,9 @@ def refusal(verdict: Verdict, columns: list[str], policy: Policy) -> PersonalGro
     named = ", ".join(columns)
     where = f"the conditions on {named} select" if columns else "the conditions select"
     hint = "drop or widen one of these conditions, or ask for a larger group."
-    if any(cells.any() for cells in verdict.personal.values()):
+    if count(verdict.personal):
         return PersonalGroup(f"{where} one personal group", hint=hint)
-    if any(cells.any() for cells in verdict.few.values()):
+    if count(verdict.few):
         return PersonalGroup(f"{where} fewer than {policy.min_rows} rows", hint=hint)
     return TooClose(
         "together with your earlier answers this would single out one personal group",

@@ -30,15 +30,12 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from scipy import sparse
 
-from privsql.policy.leverage import LIMIT, Atoms, Cells
+from privsql.policy.basis import Floats, Ints
+from privsql.policy.leverage import LIMIT, Atoms, Bools, Cells
+from privsql.policy.personal import floats
 from privsql.sql.reconstruct.columns import SKETCH, VECTOR
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 # Names today's secret numbers in the digest of coordinates.
 INDEPENDENT = "independent"
@@ -105,13 +102,13 @@ def cells_of(
     ``found`` lists atoms by number of their cell (``order`` says which that is), hidden values
     and atom; it has VECTOR, and SKETCH where rows of atoms differ.
     """
-    cell = _numbers(found, "cell").astype(np.int64)
-    way = _numbers(found, "way").astype(np.int64)
-    atom = _numbers(found, "atom").astype(np.int64)
-    sums = {v: _numbers(found, VECTOR(v)) for v in {v for each in vectors.values() for v in each}}
+    cell = floats(found, "cell").astype(np.int64)
+    way = floats(found, "way").astype(np.int64)
+    atom = floats(found, "atom").astype(np.int64)
+    sums = {v: floats(found, VECTOR(v)) for v in {v for each in vectors.values() for v in each}}
     sketched = {
         v: [
-            _numbers(found, name)
+            floats(found, name)
             for name in SKETCH.within(found.column_names)
             if (SKETCH.numbers(name) or ())[0] == v
         ]
@@ -140,7 +137,3 @@ def cells_of(
     if parts:
         matrix = sparse.csr_array(sparse.vstack(parts, format="csr"))
     return Cells(matrix, np.array(owner, dtype=np.int64), len(owners)), owners
-
-
-def _numbers(found: pa.Table, name: str) -> Floats:
-    return np.asarray(found.column(name).to_numpy(), dtype=np.float64)

@@ -1,8 +1,11 @@
 """From a raw table to a release: the only package that sees raw rows.
 
+    formats   what a file is, by its name and its first bytes
     source    CSV, Parquet or DuckDB
     types     types that Arrow has no word for
     checks    what is refused before a row is read
+    recode    raw values as the spec recodes them
+    misfits   values that do not fit the spec, of all columns
     prepare   domain and channel of each column
     keys      the publisher's key, its ledger and its draws
     perturb   columns and rows perturbed
@@ -11,7 +14,7 @@
     staging   the old release, the new one, or none
     rounded   codes of raw values, and how many a grid moved
     report    what was done
-    starter   a first spec
+    starter   a first spec, guessed on the safe side
     append    batches of later rows
     job       all of it in order
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
+from privsql.publish.groups.units import rows_per_unit, rows_told
 from privsql.publish.keys.ledger import ROW
 from privsql.publish.report import Notes
-from privsql.publish.source import Source
+from privsql.publish.source import Source, readable
 from privsql.release.names import RESERVED
 from privsql.release.reading import folded
 from privsql.release.spec import Spec, check_source_columns
@@ -40,10 +41,14 @@ def check_columns(spec: Spec, raw: Source) -> None:
         )
 
 
-def check_units(spec: Spec, raw: Source, notes: Notes) -> None:
-    """Warn where a person has several rows, whose losses add; no epsilon is claimed then."""
-    if spec.unit == ROW or raw.rows() == raw.different(spec.unit):
-        return
+def check_units(spec: Spec, raw: Source, notes: Notes) -> int:
+    """Rows of a person, at most; where they are several, their losses add and it is said."""
+    if spec.unit == ROW:
+        return 1
+    with readable():
+        most = rows_per_unit(raw.relation, spec.unit)
+    if most <= 1:
+        return 1
     if spec.protect is not None:
         raise DataError(
             "some persons have several rows, and reconstruction privacy counts rows as people",
@@ -51,8 +56,12 @@ def check_units(spec: Spec, raw: Source, notes: Notes) -> None:
                 "keep one row per person in the source, or publish without [protect.reconstruction]"
             ),
         )
-    notes.warn("some persons have several rows: error bars that count rows are too narrow")
-    notes.depends_on_raw("some persons have several rows, and each adds its own epsilon")
+    notes.warn(
+        f"some persons have several rows (at most {most:,}): each row adds to the loss of its"
+        " person, so the release promises no epsilon, and error bars that count rows are too"
+        " narrow; keep one row per person in the source if it must have one"
+    )
+    return rows_told(most)
 
 
 def spare(target: Path, raw: Source, wanted: Spec, spec: str | Path | Spec) -> None:

@@ -33,6 +33,7 @@ from privsql.publish.database import store, working
 from privsql.publish.groups.numbering import group_rows, marked, stage_again
 from privsql.publish.groups.sampling import cut_down
 from privsql.publish.keys.ledger import ROW
+from privsql.publish.misfits import misfits
 from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.rows import (
     Progress,
@@ -41,14 +42,14 @@ from privsql.publish.perturb.rows import (
     published_channel,
 )
 from privsql.publish.prepare import WHOLE, Job, resolve
+from privsql.publish.recode import check_unique, open_for
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.rounded import Rounding
-from privsql.publish.source import open_source
-from privsql.publish.staging import staging
+from privsql.publish.staging import check_room, staging
 from privsql.release import manifest as m
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, published_table, quoted
 from privsql.release.reading import folded
-from privsql.release.spec import Spec
+from privsql.release.spec import Spec, refuse_undecided
 from privsql.release.store import count_rows, open_release, write_manifest
 
 STAGED = "CREATE TEMP TABLE staged AS"
@@ -62,25 +63,35 @@ def publish(
     force: bool = False,
     seed: int | None = None,
     accept_loss: bool = False,
+    show_values: bool = False,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> PublishReport:
     """Publish a table as a release: one DuckDB file with the published rows and the manifest.
 
-    ``source`` overrides the spec's.  ``seed`` is for tests and makes the release unsafe.
-    Nothing is left on disk unless all of it succeeded.
+    ``source`` overrides the spec's; ``-`` is standard input.  ``seed`` is for tests and makes the
+    release unsafe.  ``show_values`` puts values that do not fit into the error about them, and
+    ``say`` takes what is to be told before the work begins.  Nothing is left on disk unless all
+    of it succeeded.
     """
     wanted = spec if isinstance(spec, Spec) else spec_beside(Path(spec))
+    refuse_undecided(wanted)
     target = Path(out)
     notes = Notes()
-    paths = wanted.source if source is None else [source] if isinstance(source, str) else source
+    paths = [source] if isinstance(source, str) else source
     with ExitStack() as held:
         folder = held.enter_context(staging(target, force=force))
-        joined = wanted.sources_joined if source is None else ()
-        opened = open_source(paths, joined=joined, on=wanted.join, text=wanted.words)
+        wanted, opened = open_for(wanted, paths, notes, show_values=show_values)
         raw = held.enter_context(closing(opened))
         check_columns(wanted, raw)
+        check_unique(wanted, raw)
         spare(target, raw, wanted, spec)
-        check_units(wanted, raw, notes)
+        checked = misfits(raw, wanted)
+        checked.raise_any(show_values=show_values)
+        need = check_room(folder, checked.rows, len(wanted.public) + len(wanted.sensitive))
+        if need is not None and say is not None:
+            say(need)
+        several = check_units(wanted, raw, notes)
         draws = open_draws(wanted, seed, notes)
         if draws.ledger is not None:
             held.enter_context(draws.ledger.locked())
@@ -90,7 +101,7 @@ def publish(
         made = folder / "release.duckdb"
         with closing(working(made, folder)) as con:
             job = Job(wanted, raw, columns, draws, notes, con)
-            manifest, rows, record = _make(job, accept_loss, progress)
+            manifest, rows, record = _make(job, several, accept_loss, progress)
         open_release(made)  # what cannot be opened must not replace what can
         # Entered before it is in view: after a crash in between the ledger knows of one
         # publication too many, never of one too few.
@@ -98,12 +109,19 @@ def publish(
             record()
         commit(made, target)
     return PublishReport(
-        target, manifest, rows, tuple(notes.facts), tuple(notes.warnings), notes.rounded
+        target,
+        manifest,
+        rows,
+        tuple(notes.facts),
+        tuple(notes.warnings),
+        notes.rounded,
+        notes.clipped,
+        notes.others,
     )
 
 
 def _make(
-    job: Job, accept_loss: bool, progress: Progress | None
+    job: Job, several: int, accept_loss: bool, progress: Progress | None
 ) -> tuple[m.Manifest, int, Callable[[], None] | None]:
     con, spec = job.con, job.spec
     con.execute("CREATE SCHEMA privsql")
@@ -130,7 +148,7 @@ def _make(
         )
         for column in job.columns
     )
-    privacy, record = _account(job, sensitive, release, accept_loss)
+    privacy, record = _account(job, sensitive, release, several, accept_loss)
     manifest = m.Manifest(
         release=release,
         software=f"privsql {version('privsql')}",
@@ -204,35 +222,51 @@ def _write_domains(job: Job) -> None:
 
 
 def _account(
-    job: Job, sensitive: Sequence[m.SensitiveColumn], release: str, accept_loss: bool
+    job: Job,
+    sensitive: Sequence[m.SensitiveColumn],
+    release: str,
+    several: int,
+    accept_loss: bool,
 ) -> tuple[m.Privacy, Callable[[], None] | None]:
-    """The privacy of a release after all publications so far, and what enters it in the ledger."""
+    """The privacy of a release after all publications so far, and what enters it in the ledger.
+
+    ``several`` are the rows of a person, at most.
+    """
     spec, draws, notes = job.spec, job.draws, job.notes
     losses = {
         c.name: draws.loss(c.name, c.mechanism, c.domain, c.channel, c.epsilon) for c in sensitive
     }
     ledger, state = draws.ledger, draws.state if spec.unit == ROW else ""
     total = sum(column.epsilon for column in sensitive)
-    publications, states, worst, record = 1, 1, total, None
+    publications, states, worst, most, record = 1, 1, total, several, None
     if ledger is not None:
         accounting = ledger.check(
-            spec.table, spec.unit, losses, release=release, source=state, accept_loss=accept_loss
+            *(spec.table, spec.unit, losses),
+            release=release,
+            source=state,
+            accept_loss=accept_loss,
+            rows_per_unit=several,
         )
         notes.account(accounting)
         publications, states = accounting.publications, accounting.states
         total, worst = accounting.epsilon, accounting.worst
+        most = accounting.rows_per_unit
 
         def record() -> None:
-            ledger.record(spec.table, spec.unit, losses, release, source=state)
+            ledger.record(
+                *(spec.table, spec.unit, losses, release), source=state, rows_per_unit=several
+            )
 
+    bounded = most == 1 and not notes.raw
     privacy = m.Privacy(
         unit="row" if spec.unit == ROW else "person",
-        epsilon=math.inf if notes.raw else total,
+        epsilon=total if bounded else math.inf,
         publications=publications,
         memory=draws.randomness.memory,
         raw=tuple(notes.raw),
         seeded=draws.randomness.unsafe,
         states=states,
-        changed=math.inf if notes.raw else worst,
+        changed=worst if bounded else math.inf,
+        rows_per_unit=most,
     )
     return privacy, record

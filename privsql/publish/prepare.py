@@ -9,15 +9,15 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from privsql.channels import Categorical, Channel, Domain, FineGrain
+from privsql.channels import Channel, Domain, FineGrain
 from privsql.errors import DataError, InternalError
 from privsql.publish.perturb.draws import Draws
 from privsql.publish.perturb.finegrain import gammas, optimal_retentions, theta_rhos
 from privsql.publish.report import Notes
-from privsql.publish.rounded import codes_of, naming
+from privsql.publish.rounded import codes_of
 from privsql.publish.source import Source
 from privsql.release.columns import EPSILON_LIMIT, FineGrainSpec
-from privsql.release.spec import ColumnSpec, Spec, with_domain
+from privsql.release.spec import ColumnSpec, Spec
 
 # Mechanisms that look at the whole column at once.
 WHOLE = ("identity", "swap", "decoy")
@@ -57,11 +57,13 @@ class Job:
 def resolve(spec: ColumnSpec, kind: str, source: Source, notes: Notes) -> Column:
     """Settle domain and channel of a sensitive column."""
     if spec.domain is None:
-        spec = with_domain(spec, _observed(spec, source, notes))
-    if spec.domain is None:
         raise InternalError(f"column {spec.name} has no domain")
+    if spec.observed:
+        notes.depends_on_raw(f"the domain of {spec.name} was observed")
     if spec.conversion:
         notes.say(f"{spec.name}: {spec.conversion}")
+    if spec.notice:
+        notes.say(f"{spec.name}: {spec.notice}")
     channel = spec.channel()
     if spec.finegrain is not None:
         channel = _fine(spec.name, spec.finegrain, spec.domain, source, notes)
@@ -74,20 +76,6 @@ def resolve(spec: ColumnSpec, kind: str, source: Source, notes: Notes) -> Column
             hint="lower the retention, coarsen the step, or write accept_epsilon = true",
         )
     return Column(spec, kind, spec.domain, channel)
-
-
-def _observed(spec: ColumnSpec, source: Source, notes: Notes) -> Domain:
-    values = source.distinct(spec.name)
-    listed = [value for value in values.to_pylist() if value is not None]
-    if not listed:
-        raise DataError(
-            f"column {spec.name} contains only NULL, so no domain can be observed",
-            hint="write the domain in the spec, or drop the column",
-        )
-    notes.warn(f"the domain of {spec.name} was taken from the data: it shows which values occur")
-    notes.depends_on_raw(f"the domain of {spec.name} was observed")
-    with naming(spec.name):
-        return Categorical(tuple(listed), spec.nullable or values.null_count > 0)
 
 
 def _fine(

@@ -5,9 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from privsql.errors import how_many
 from privsql.publish.keys.ledger import Accounting
 from privsql.publish.rounded import Rounded, Rounding
 from privsql.release.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What bringing values into its domain did to a column: how many are others now."""
+
+    column: str
+    moved: int
+    values: int  # NULL aside
+    how: str
+
+    def __str__(self) -> str:
+        """Print as the report says it.
+
+        >>> print(Moved("age", 3, 12037, "moved to the ends of the grid 0..120"))
+        age: 3 of 12,037 values moved to the ends of the grid 0..120
+        """
+        return f"{self.column}: {self.moved:,} of {how_many(self.values, 'value')} {self.how}"
 
 
 @dataclass
@@ -18,6 +37,8 @@ class Notes:
     warnings: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)  # reasons why no epsilon holds
     rounded: tuple[Rounded, ...] = ()
+    clipped: tuple[Moved, ...] = ()
+    others: tuple[Moved, ...] = ()
 
     def say(self, fact: str) -> None:
         """Note something that was done as asked."""
@@ -44,6 +65,13 @@ class Notes:
             if each.moved:
                 self.say(str(each))
 
+    def move(self, clipped: tuple[Moved, ...], others: tuple[Moved, ...]) -> None:
+        """Note how many values of each column were brought into its domain."""
+        self.clipped, self.others = clipped, others
+        for each in (*clipped, *others):
+            if each.moved:
+                self.say(str(each))
+
     def depends_on_raw(self, what: str) -> None:
         """Note that something public was computed from raw data: no epsilon for the release."""
         self.raw.append(what)
@@ -59,6 +87,8 @@ class PublishReport:
     facts: tuple[str, ...]
     warnings: tuple[str, ...]
     rounded: tuple[Rounded, ...] = ()  # of every column on a grid; no part of the release
+    clipped: tuple[Moved, ...] = ()  # of every column with clip = true
+    others: tuple[Moved, ...] = ()  # of every column with other
 
     def __str__(self) -> str:
         """Text for a person: what was made, its privacy statement, warnings."""

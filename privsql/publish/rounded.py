@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ import pyarrow.compute as pc
 
 from privsql.channels import Domain, Grid
 from privsql.channels.domain import Codes
-from privsql.channels.steps import step_text
 from privsql.errors import DataError, DomainError, how_many
 from privsql.publish.types import plain, restored
 
@@ -38,11 +36,10 @@ class Rounded:
         >>> print(Rounded("docvis", Grid.of(0, 125, 5), 8123, 12037))
         docvis: 8,123 of 12,037 values rounded to the grid 0..125 step 5
         """
-        grid, step = self.grid, self.grid.step
-        text = step_text(step) if isinstance(step, timedelta) else step
+        grid = self.grid
         return (
             f"{self.column}: {self.moved:,} of {how_many(self.values, 'value')}"
-            f" rounded to the grid {grid.lower}..{grid.upper} step {text}"
+            f" rounded to the grid {grid.lower}..{grid.upper} step {grid.step_text}"
         )
 
 
@@ -100,4 +97,4 @@ def _every_value(kind: pa.DataType, domain: Grid) -> bool:
     """Whether a type has nothing between the points of a grid."""
     whole = pa.types.is_integer(kind) and domain.kind == "integer"
     daily = pa.types.is_date32(kind) and domain.kind == "date"
-    return (whole or daily) and domain.stride == 1
+    return (whole or daily) and domain.stride == 1 and not domain.calendar

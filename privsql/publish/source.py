@@ -1,12 +1,14 @@
-"""Sources of raw rows: CSV, Parquet, or tables of a DuckDB file, in one or several parts.
+"""Sources of raw rows: CSV, Parquet, tables of a DuckDB file, or standard input, in parts or whole.
 
 A source is opened in a connection of its own, so that nothing that is written shares a
 database with raw rows.  Rows are read as Arrow batches in the order of the source.
 
     files of one kind  ── read as they are                                  ── Source
+    standard input     ── copied into a private folder, read as a file      ── Source
     parts with a key   ── each copied, checked, joined one to one, sorted   ── Source
 
-Parts are joined in memory that spills to a private folder, which goes when the source closes.
+Parts are joined in memory that spills to a private folder, which goes when the source closes,
+or with the next publication if this one is killed (:mod:`privsql.publish.staging`).
 """
 
 from __future__ import annotations
@@ -14,31 +16,44 @@ from __future__ import annotations
 import glob
 import hashlib
 import re
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from duckdb import ColumnExpression
+from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.database import MEMORY, quiet
+from privsql.publish.formats import (
+    CSV,
+    DUCKDB,
+    PARQUET,
+    check_files,
+    one_stdin,
+    release_refused,
+    spooled,
+)
+from privsql.publish.staging import private_folder
 from privsql.publish.types import WHOLE_NUMBERS, exactly, keep_types
 from privsql.release.names import quoted
 from privsql.release.store import count_rows
-
-CSV, PARQUET, DUCKDB = {".csv", ".tsv", ".txt"}, {".parquet", ".pq"}, {".duckdb", ".db", ".ddb"}
 
 # Rows a batch: large enough for vectors, small enough that memory stays flat.
 BATCH = 1 << 18
 
 # An ENUM as DuckDB writes its type, whose values may hold anything, doubled quotes included.
 ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
+
+# How the CSV reader names the place of an error.
+CSV_LINE, CSV_COLUMN = r"CSV Error on Line: (\d+)", r'(?m)^Error when converting column "(.+?)"\.'
+
+# Moments, as DuckDB calls their type.
+ZONED = "TIMESTAMP WITH TIME ZONE"
 
 # Keys of these types are equal when their numbers are.
 INTEGERS = set(map(str.upper, WHOLE_NUMBERS))
@@ -51,7 +66,8 @@ class Source:
     connection: duckdb.DuckDBPyConnection
     relation: duckdb.DuckDBPyRelation
     files: tuple[str, ...]
-    spill: tempfile.TemporaryDirectory[str] | None = None  # of parts that were joined
+    # The private folder of parts that were joined, or of standard input.
+    held: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -116,6 +132,16 @@ class Source:
             values: pa.ChunkedArray[Any] = table.column(0)
             return values
 
+    def figures(self, aggregates: str) -> tuple[Any, ...]:
+        """One row of aggregates over all rows, values as Python has them.
+
+        Through Arrow: DuckDB needs a package that is not there to fetch a time with a zone.
+        """
+        with readable():
+            keep_types(self.connection, False)
+            table = self.relation.aggregate(aggregates).to_arrow_table()
+        return tuple(column[0].as_py() for column in table.columns)
+
     def state(self) -> str:
         """A digest of the files: the same source has every row at the same place."""
         state = hashlib.blake2b(digest_size=16)
@@ -128,8 +154,7 @@ class Source:
     def close(self) -> None:
         """Close the files."""
         self.connection.close()
-        if self.spill is not None:
-            self.spill.cleanup()
+        self.held.close()
 
 
 def open_source(
@@ -141,16 +166,43 @@ def open_source(
 ) -> Source:
     """Open files of one kind as one table; globs are allowed, and ``file.duckdb::table``.
 
+    ``-`` is standard input, which is read to its end first.
     Without ``paths``, the parts in ``joined`` are opened, each a table of its own, and put
     side by side where their key ``on`` is equal, sorted by it.  In CSV files, where types are
     guessed, the columns named in ``text`` are text: yes and no, or 01 and 02, are words then.
     """
     if joined and not paths:
         return _open_joined(joined, on, text)
-    files = [file for path in paths for file in _expand(path)]
-    if not files:
+    if not paths:
         raise ProgrammingError("no source is given", hint="name one in the spec or with --source")
-    kinds = {Path(file.partition("::")[0]).suffix.lower() for file in files}
+    with ExitStack() as held:
+        if one_stdin(paths):
+            paths = [spooled(held.enter_context(private_folder()))]
+        opened = _open_files([file for path in paths for file in _expand(path)], text)
+        return replace(opened, held=held.pop_all())
+
+
+def in_utc(source: Source, names: Collection[str]) -> Source:
+    """The source with the named columns' times in UTC where they have a time zone.
+
+    A domain of times has no zone, so sensitive times lose theirs: they are the same moments.
+    """
+    wanted = {name.casefold() for name in names}
+    zoned = {n for n, kind in source.columns if n.casefold() in wanted and kind == ZONED}
+    if not zoned:
+        return source
+    chosen = []
+    for name in source.names:
+        value: duckdb.Expression = ColumnExpression(name)
+        if name in zoned:
+            value = FunctionExpression("timezone", ConstantExpression("UTC"), value)
+        chosen.append(value.alias(name))
+    with readable():
+        return replace(source, relation=source.relation.select(*chosen))
+
+
+def _open_files(files: list[str], text: Collection[str]) -> Source:
+    kinds = check_files(files)
     if kinds <= DUCKDB and len(files) == 1:
         opened: dict[str, Any] = {"database": files[0].partition("::")[0], "read_only": True}
     else:
@@ -162,6 +214,7 @@ def open_source(
         elif kinds <= PARQUET:
             relation = connection.read_parquet(files)
         elif kinds <= DUCKDB and len(files) == 1:
+            check_no_release(connection, files[0])
             relation = _table(connection, files[0])
         else:
             raise ProgrammingError(
@@ -176,6 +229,11 @@ def _csv(
     connection: duckdb.DuckDBPyConnection, files: list[str], text: Collection[str]
 ) -> duckdb.DuckDBPyRelation:
     relation = connection.read_csv(files)  # type: ignore[arg-type]
+    if len(relation.columns) == 1 and re.search(r"[,;\t|]", relation.columns[0]):
+        raise DataError(
+            "the source cannot be read as CSV: its lines do not have as many fields as the first",
+            hint="look for missing quotes and separators",
+        )
     words = {name.casefold() for name in text}
     kinds = zip(relation.columns, map(str, relation.types), strict=True)
     told = {n: "VARCHAR" for n, kind in kinds if n.casefold() in words and kind != "VARCHAR"}
@@ -187,9 +245,8 @@ def _open_joined(joined: Sequence[Sequence[str]], on: str | None, text: Collecti
     if on is None:
         raise ProgrammingError("parts of a source need a key", hint='write join = "id" beside them')
     with ExitStack() as failing:
-        spill = tempfile.TemporaryDirectory(prefix="privsql-")
-        failing.callback(spill.cleanup)
-        config = {"temp_directory": spill.name, "memory_limit": MEMORY}
+        spill = failing.enter_context(private_folder())
+        config = {"temp_directory": str(spill), "memory_limit": MEMORY}
         connection = quiet(failing.enter_context(duckdb.connect(config=config)))  # type: ignore[arg-type]
         parts = [_copied(connection, i, paths, on, text) for i, paths in enumerate(joined, 1)]
         _check_parts(parts)
@@ -206,9 +263,8 @@ def _open_joined(joined: Sequence[Sequence[str]], on: str | None, text: Collecti
             )
         for part in parts:
             connection.execute(f"DROP TABLE part_{part.number}")
-        failing.pop_all()
-    files = tuple(file for part in parts for file in part.files)
-    return Source(connection, relation, files, spill)
+        files = tuple(file for part in parts for file in part.files)
+        return Source(connection, relation, files, failing.pop_all())
 
 
 @dataclass(frozen=True)
@@ -324,6 +380,8 @@ def _expand(path: str) -> list[str]:
     if not found:
         raise OperationalError(f"no file matches {path}")
     for each in found:
+        if Path(each).is_dir():
+            raise OperationalError(f"{each} is a folder", hint=f"name files: {each}/*.parquet")
         if not Path(each).is_file():
             raise OperationalError(f"there is no file {each}")
     return [each + mark + table for each in found]
@@ -336,6 +394,25 @@ def _table(connection: duckdb.DuckDBPyConnection, path: str) -> duckdb.DuckDBPyR
     if len(tables) != 1:
         raise ProgrammingError(f"{file} has {len(tables)} tables", hint=f"name one: {file}::table")
     return connection.table(quoted(tables[0]))
+
+
+def check_no_release(connection: duckdb.DuckDBPyConnection, file: str) -> None:
+    """Refuse a release, whose rows are published ones, in place of raw rows."""
+    found = connection.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'privsql'"
+        " AND table_name = 'manifest' AND NOT internal"
+    ).fetchall()[0][0]
+    if found:
+        raise release_refused(Path(file.partition("::")[0]))
+
+
+def _where(problem: str) -> str:
+    """Which line and column the CSV reader stopped at, without the value that it quotes."""
+    line, column = (re.search(each, problem) for each in (CSV_LINE, CSV_COLUMN))
+    if line is None:
+        return "a row does"
+    named = f", column {column[1]}, does" if column else " does"
+    return f"line {int(line[1]):,} of a file{named}"
 
 
 @contextmanager
@@ -356,6 +433,6 @@ def readable() -> Iterator[None]:
         if isinstance(problem, duckdb.IOException):
             raise OperationalError("the source cannot be read as a file of its kind") from None
         raise DataError(
-            "the source cannot be read: a row does not fit the types of its columns",
+            f"the source cannot be read: {_where(str(problem))} not fit the types of its columns",
             hint="mixed types in a CSV column are the usual cause; write them as text",
         ) from None

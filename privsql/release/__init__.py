@@ -2,8 +2,10 @@
 
 names     identifiers
 formats   versions of files
-columns   columns of a spec
 reading   a spec in TOML
+keys      every key of a spec
+recoding  values before they are published
+columns   columns of a spec
 spec      the spec
 manifest  what the public may know
 store     the release as a file

@@ -11,34 +11,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from typing import TypeVar
 
 from privsql.channels import Categorical, Channel, Domain, Grid, Matrix, Replace, Uniform
 from privsql.channels.channel import checked_retention, gamma_of_rho
-from privsql.channels.domain import MATERIALISE_LIMIT
-from privsql.channels.steps import step_text
+from privsql.channels.domain import MATERIALISE_LIMIT, Value
+from privsql.channels.steps import Months, step_text
 from privsql.errors import ChannelError
+from privsql.release.keys import MECHANISMS as MECHANISMS
 from privsql.release.reading import Section, a_kind, as_number, listed, quoted
+from privsql.release.recoding import Recoding, read_private
 
 T = TypeVar("T")
 Rho = tuple[float, float]
 Wrong = Callable[[str, str, str | None], None]
 
 STRENGTH = ("retention", "epsilon", "rho")
-MECHANISMS: dict[str, tuple[str, ...]] = {
-    "uniform": STRENGTH,
-    "replace": (*STRENGTH, "replacing"),
-    "identity": ("retention", "rho"),
-    "swap": ("retention", "rho"),
-    "finegrain": ("rho", "theta", "sides", "floor", "prior"),
-    "matrix": ("matrix",),
-    "decoy": ("group_size", "partition"),
-}
 NEEDED = {"replace": "replacing", "matrix": "matrix", "decoy": "group_size"}
-SENSITIVE_KEYS = ("mechanism", "domain", "nullable", "accept_epsilon")
 MECHANISM_KEYS = tuple(dict.fromkeys(key for keys in MECHANISMS.values() for key in keys))
+
+# Mechanisms that can take a share of the release's epsilon.
+SHARING = ("uniform", "replace")
 
 # Above it a column needs accept_epsilon = true.
 EPSILON_LIMIT = 5.0
@@ -73,18 +68,22 @@ class ColumnSpec:
     grouping: bool = True
     mechanism: str | None = None
     domain: Domain | None = None  # None while it is to be observed
-    observed: bool = False
+    observed: bool = False  # it is to be, or was and nobody has confirmed it
     nullable: bool = False
     retention: float | None = None
     conversion: str | None = None  # how epsilon or rho became the retention
     wanted_epsilon: float | None = None  # only while the size of the domain is not known
     wanted_rho: Rho | None = None
+    share: str | None = None  # of the release's epsilon, in words
     replacing: tuple[float, ...] | None = None
     matrix: tuple[tuple[float, ...], ...] | None = None
     finegrain: FineGrainSpec | None = None
     group_size: int | None = None
     partition: str = "proportional"
     accept_epsilon: bool = False
+    accept_unique: bool = False
+    recoding: Recoding = field(default_factory=Recoding)
+    notice: str | None = None  # what became of its bounds
     line: int | None = field(default=None, compare=False, repr=False)
 
     def channel(self) -> Channel | None:
@@ -98,8 +97,11 @@ class ColumnSpec:
         return Matrix(self.matrix) if self.mechanism == "matrix" and self.matrix else None
 
 
-def read_sensitive(section: Section, name: str) -> ColumnSpec:
-    """Read the table of a sensitive column; after a mistake the result is not to be used."""
+def read_sensitive(section: Section, name: str, *, shared: bool = False) -> ColumnSpec:
+    """Read the table of a sensitive column; after a mistake the result is not to be used.
+
+    ``shared``: the release has an epsilon, of which columns without a strength get a share.
+    """
     mechanism = section.choice("mechanism", tuple(MECHANISMS), "")
     if "mechanism" not in section:
         section.wrong(None, "a sensitive column needs a mechanism", f"one of {listed(MECHANISMS)}")
@@ -111,6 +113,9 @@ def read_sensitive(section: Section, name: str) -> ColumnSpec:
         line=section.report.line(section.path),
     )
     column = _read_domain(section, column)
+    private = read_private(section, column.domain, observed=column.observed)
+    observed = section.flag("observed") or column.observed
+    column = replace(column, recoding=private, observed=observed)
     if not mechanism:
         return column
     for key in MECHANISM_KEYS:
@@ -122,7 +127,7 @@ def read_sensitive(section: Section, name: str) -> ColumnSpec:
     if mechanism in NEEDED and NEEDED[mechanism] not in section:
         section.wrong(None, f"{mechanism} needs {NEEDED[mechanism]}")
     if "retention" in MECHANISMS[mechanism]:
-        column = _read_strength(section, column)
+        column = _read_strength(section, column, shared=shared)
     if mechanism == "replace":
         column = replace(column, replacing=_distribution(section, "replacing", column))
     elif mechanism == "matrix":
@@ -154,7 +159,10 @@ def _read_domain(section: Section, column: ColumnSpec) -> ColumnSpec:
                 section.wrong("domain", "a range needs lower and upper", DOMAIN_FORMS)
             else:
                 bounds = [given["lower"], given["upper"], given.get("step")]
-                domain = section.attempt("domain", partial(Grid.of, nullable=nullable), *bounds)
+                domain = section.attempt(
+                    "domain", partial(Grid.snapped, nullable=nullable), *bounds
+                )
+                column = replace(column, notice=_moved(domain, bounds))
             return replace(column, domain=domain, nullable=nullable)
         given = given["values"]
     if given == "observed":
@@ -162,18 +170,38 @@ def _read_domain(section: Section, column: ColumnSpec) -> ColumnSpec:
     if not isinstance(given, list):
         shown = quoted(given) if isinstance(given, str) else a_kind(given)
         section.wrong("domain", f'must be a list, a range or "observed", not {shown}', DOMAIN_FORMS)
-    elif any(isinstance(value, float) for value in given):
-        hint = "a range with a step: domain = { lower = 0.0, upper = 1.0, step = 0.1 }"
-        section.wrong("domain", "numbers with a decimal point cannot be listed", hint)
     else:
-        domain = section.attempt("domain", Categorical, tuple(given), nullable)
+        domain = section.attempt("domain", Categorical, _numbers(given), nullable)
     return replace(column, domain=domain, nullable=nullable)
 
 
-def _read_strength(section: Section, column: ColumnSpec) -> ColumnSpec:
+def _moved(domain: Domain | None, bounds: list[object]) -> str | None:
+    """What is said of bounds that are no points of their grid."""
+    if not isinstance(domain, Grid) or not isinstance(bounds[0], date):
+        return None
+    if [domain.lower, domain.upper] == bounds[:2]:
+        return None
+    given, now = (f"{a} to {b}" for a, b in (bounds[:2], (domain.lower, domain.upper)))
+    return f"bounds {given} became {now}, the nearest around them in steps of {domain.step_text}"
+
+
+def _numbers(given: list[object]) -> tuple[Value, ...]:
+    """Listed values; numbers of which some have a decimal point are one kind."""
+    numbers = [as_number(value) for value in given]
+    if None in numbers or not any(isinstance(value, float) for value in given):
+        return tuple(given)  # type: ignore[arg-type]
+    # Lists of whole numbers fit columns of any numeric type, however they are written.
+    # An integer is itself: a double may not hold all of its digits.
+    pairs = [(a, b) for a, b in zip(given, numbers, strict=True) if b is not None]
+    whole = all(number == int(number) for _, number in pairs)
+    exact = [each if isinstance(each, int) else int(number) for each, number in pairs]
+    return tuple(exact) if whole else tuple(number for _, number in pairs)
+
+
+def _read_strength(section: Section, column: ColumnSpec, *, shared: bool) -> ColumnSpec:
     keys = [key for key in STRENGTH if key in MECHANISMS[column.mechanism or ""]]
     given = [key for key in keys if key in section]
-    if not given:
+    if not given and not (shared and column.mechanism in SHARING):
         section.wrong(None, f"{column.mechanism} needs one of {', '.join(keys)}", "retention = 0.5")
     elif len(given) > 1:
         section.wrong(given[1], f"{given[0]} is given already", f"give one of {', '.join(keys)}")
@@ -299,7 +327,10 @@ def settled(column: ColumnSpec, wrong: Wrong) -> ColumnSpec:
 def _wanted(column: ColumnSpec) -> tuple[str, float, str] | None:
     """Key, gamma and text of what is to be converted."""
     if column.wanted_epsilon is not None:
-        return "epsilon", math.exp(column.wanted_epsilon), f"epsilon = {column.wanted_epsilon:g}"
+        text = f"epsilon = {column.wanted_epsilon:.4g}" + (
+            f" ({column.share})" * bool(column.share)
+        )
+        return "epsilon", math.exp(column.wanted_epsilon), text
     rho = column.wanted_rho
     if rho is None and column.finegrain and column.finegrain.rho:
         rho = column.finegrain.rho[0] if len(set(column.finegrain.rho)) == 1 else None
@@ -321,6 +352,27 @@ def _converted(column: ColumnSpec, size: int, wrong: Wrong) -> ColumnSpec:
     text = f"{text} over {size} values is retention {retention:.3g}"
     done = replace(column, retention=retention, conversion=text)
     return replace(done, wanted_epsilon=None, wanted_rho=None)
+
+
+def states_strength(column: ColumnSpec) -> bool:
+    """Whether a column says itself how strongly it is perturbed."""
+    given = (column.retention, column.wanted_epsilon, column.wanted_rho)
+    return column.mechanism not in SHARING or any(each is not None for each in given)
+
+
+def own_epsilon(column: ColumnSpec) -> float | None:
+    """The epsilon of a column that states its strength; None if the spec alone does not tell."""
+    channel, fine = column.channel(), column.finegrain
+    if channel is not None:
+        return channel.epsilon
+    if column.mechanism in ("identity", "swap", "decoy"):
+        return math.inf
+    pairs = [column.wanted_rho] if column.wanted_rho else []
+    if fine is not None and fine.rho and fine.sides == "both":
+        pairs = list(fine.rho)
+    if pairs:
+        return max(math.log(gamma_of_rho(*pair)) for pair in pairs)
+    return column.wanted_epsilon
 
 
 def _largest(column: ColumnSpec, size: int, gamma: float) -> float:
@@ -387,8 +439,9 @@ def _coarser(column: ColumnSpec) -> str | None:
     factor = -(-now // intervals)
     fitting = next((f for f in range(factor, min(4 * factor, factor + 10**5)) if now % f == 0), 0)
     step: object = domain.step * (fitting or factor)
-    text = f"step = {quoted(step_text(step)) if isinstance(step, timedelta) else step}"
-    if fitting:
+    timed = isinstance(step, timedelta | Months)
+    text = f"step = {quoted(step_text(step)) if timed else step}"  # type: ignore[arg-type]
+    if fitting or domain.calendar:
         return f"or {text}"
     try:
         upper = domain.lower + domain.step * factor * -(-now // factor)  # type: ignore[operator]

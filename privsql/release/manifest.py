@@ -60,6 +60,7 @@ class Privacy:
     states: int = 1  # of the source that were published under the key
     changed: float = math.inf  # epsilon of a person whose values changed between all of them
     batches: int = 0  # of rows that clients perturbed themselves, which no ledger here knows
+    rows_per_unit: int = 1  # no person has more rows, in any publication under the key
 
     def statement(self) -> str:
         """The statement in words.
@@ -72,12 +73,24 @@ class Privacy:
         >>> print(grown.statement().partition(".  ")[2])
         The source changed between them: the promise is 5 to a person whose values changed every
         time (2 states), and it does not cover the fact that they changed.
+
+        >>> print(Privacy("person", math.inf, 1, True, rows_per_unit=4).statement())
+        No epsilon for this release: some persons have several rows, up to 4.  A person with several
+        rows loses as much in each: up to 4 times what one row loses.
         """
         who = "person" if self.unit == "person" else "row (taken for one person)"
         if self.seeded:
             return "UNSAFE: drawn from a seed, for tests only.  Nothing is promised."
-        if self.raw:
-            return f"No epsilon for this release: {'; '.join(self.raw)}."
+        why = [*self.raw]
+        several = ""
+        if self.rows_per_unit > 1:
+            why.append(f"some persons have several rows, up to {self.rows_per_unit:,}")
+            several = (
+                "  A person with several rows loses as much in each: up to"
+                f" {self.rows_per_unit:,} times what one row loses."
+            )
+        if why:
+            return f"No epsilon for this release: {'; '.join(why)}.{several}"
         if math.isinf(self.epsilon):
             return "No epsilon for this release: some values are published as they are."
         times = f"over {how_many(self.publications, 'publication')}"
@@ -169,6 +182,8 @@ class Manifest:
         document = _plain(self)
         if not self.identity:
             del document["identity"]
+        if self.privacy.rows_per_unit == 1:  # as releases were written before there was the field
+            del document["privacy"]["rows_per_unit"]
         return json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1)
 
     @classmethod
@@ -184,7 +199,7 @@ class Manifest:
                 **{name: given[name] for name in plain},
                 public=tuple(_read(PublicColumn, each) for each in data["public"]),
                 sensitive=tuple(_read(SensitiveColumn, each) for each in data["sensitive"]),
-                privacy=_read(Privacy, data["privacy"]),
+                privacy=_read(Privacy, {"rows_per_unit": 1, **data["privacy"]}),
                 groups=_read(Groups, data["groups"]),
                 protection=None if protection is None else _read(Protection, protection),
                 policy=_read(Policy, data["policy"]),

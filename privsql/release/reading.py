@@ -48,6 +48,11 @@ TOKEN = re.compile(
 )
 
 
+# What no spec needs, and what a parser would work on for hours.
+MOST_CHARACTERS = 1 << 24
+MOST_PARTS = 32
+
+
 @dataclass(frozen=True)
 class Mistake:
     """One mistake: where it stands, what is wrong, what to write instead."""
@@ -74,11 +79,13 @@ class SpecError(ProgrammingError):
     code = "spec"
     sqlstate = "42601"
 
-    def __init__(self, mistakes: Iterable[Mistake], *, name: str = "spec.toml") -> None:
+    def __init__(
+        self, mistakes: Iterable[Mistake], *, name: str = "spec.toml", said: str | None = None
+    ) -> None:
         self.mistakes = tuple(sorted(mistakes, key=lambda each: each.line or 10**9))
         self.name = name
         count = len(self.mistakes)
-        lines = [f"{how_many(count, 'mistake')} in {name}"]
+        lines = [said or f"{how_many(count, 'mistake')} in {name}"]
         lines += [mistake.shown(name) for mistake in self.mistakes[:SHOWN]]
         if count > SHOWN:
             lines.append(f"and {count - SHOWN} more")
@@ -190,6 +197,28 @@ def lines_of(text: str) -> dict[Path, int]:
             head += part
         line += part.count("\n")
     return found
+
+
+def _long_key(text: str) -> int | None:
+    r"""The line of a key with too many parts, found without parsing.
+
+    >>> _long_key("a = 1\nb" + ".c" * 40 + " = 1"), _long_key("a = [1.5, 2.5, '...']")
+    (2, None)
+    """
+    dots, line = 0, 1
+    for match in TOKEN.finditer(text):
+        part = match[0]
+        if part in ("[", "]", "{", "}", "=", "\n"):
+            dots = 0
+        elif part[0] not in "\"'#":
+            first, *others = part.split(",")
+            dots = max(dots + first.count("."), *(each.count(".") for each in others), 0)
+            if dots >= MOST_PARTS:
+                return line
+            if others:
+                dots = others[-1].count(".")
+        line += part.count("\n")
+    return None
 
 
 def _path(source: str) -> Path:
@@ -374,6 +403,14 @@ def as_number(value: object) -> float | None:
 
 def opened(text: str, name: str) -> tuple[Report, Section]:
     """Parse the text; raises at once where it is no TOML."""
+    if len(text) > MOST_CHARACTERS:
+        what = f"has more than {MOST_CHARACTERS:,} characters"
+        hint = "a spec is a page of text; was another file named?"
+        raise SpecError([Mistake("", None, what, hint)], name=name)
+    line = _long_key(text)
+    if line is not None:
+        what = f"a key has more than {MOST_PARTS} parts"
+        raise SpecError([Mistake("", line, what, "the longest has four")], name=name)
     try:
         data = tomllib.loads(text)
     except RecursionError:

@@ -31,6 +31,7 @@ spec.toml:3 [columns.age] role: must be one of "drop", "public", "sensitive", no
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -38,17 +39,19 @@ from pathlib import Path
 
 from privsql.channels import Categorical, Domain
 from privsql.channels.domain import MATERIALISE_LIMIT
-from privsql.errors import OperationalError, ProgrammingError
+from privsql.errors import OperationalError, ProgrammingError, how_many
+from privsql.release.columns import ColumnSpec as ColumnSpec
 from privsql.release.columns import (
-    MECHANISM_KEYS,
-    SENSITIVE_KEYS,
+    own_epsilon,
     read_sensitive,
     settled,
+    states_strength,
 )
-from privsql.release.columns import ColumnSpec as ColumnSpec
+from privsql.release.keys import names
 from privsql.release.manifest import Policy, Protection
 from privsql.release.names import RESERVED
 from privsql.release.reading import (
+    MOST_CHARACTERS,
     SHOWN,
     Mistake,
     Report,
@@ -61,21 +64,25 @@ from privsql.release.reading import (
     place_of,
     quoted,
 )
+from privsql.release.recoding import read_public
 
 # What a spec asks for in these stands in the manifest as it is.
 ProtectSpec = Protection
 PolicySpec = Policy
 
 ROLES = ("drop", "public", "sensitive")
-COLUMN_KEYS = ("role", "grouping", *SENSITIVE_KEYS, *MECHANISM_KEYS)
+UNDECIDED = "decide"
+COLUMN_KEYS = names("columns")
+PUBLIC_KEYS = names("columns", "public")
+PRIVATE_KEYS = names("columns", "sensitive")
 TABLES = {
-    "release": ("table", "source", "source_table", "unit", "key", "join", "sources"),
+    "release": names("release"),
     "columns": (),
-    "groups": ("merge", "significance", "from", "df", "minimum"),
+    "groups": names("groups"),
     "protect": ("reconstruction",),
-    "policy": ("personal_groups", "min_rows", "differences", "rows"),
+    "policy": names("policy"),
 }
-PROTECT_KEYS = ("lambda", "delta", "cap", "scaling", "from")
+PROTECT_KEYS = names("protect.reconstruction")
 
 # Mechanisms whose trials are independent, as the cap of [protect.reconstruction] needs them.
 INDEPENDENT = ("uniform", "replace", "finegrain", "matrix")
@@ -100,6 +107,7 @@ class Spec:
     source: tuple[str, ...] = ()  # paths or globs, "file.duckdb::table"; may come later
     unit: str = "row"
     key: str | None = None
+    epsilon: float | None = None  # of the whole release, shared out over columns
     columns: tuple[ColumnSpec, ...] = ()
     groups: GroupsSpec = GroupsSpec()
     protect: ProtectSpec | None = None
@@ -115,12 +123,21 @@ class Spec:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Columns whose domain lists words: text, whatever a CSV file makes of them."""
+        """Columns that are text, whatever a CSV file makes of them.
+
+        Their domain lists words, or they are recoded by what is written.
+        """
         return tuple(
             column.name
             for column in self.columns
-            if isinstance(column.domain, Categorical) and column.domain.kind == "text"
+            if column.recoding.of_text
+            or (isinstance(column.domain, Categorical) and column.domain.kind == "text")
         )
+
+    @property
+    def undecided(self) -> tuple[ColumnSpec, ...]:
+        """The columns whose role is still to be decided."""
+        return tuple(column for column in self.columns if column.role == UNDECIDED)
 
     @property
     def public(self) -> tuple[ColumnSpec, ...]:
@@ -140,7 +157,8 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     """Read a spec from a file."""
     name = os.fspath(path)
     try:
-        text = Path(name).read_bytes().decode("utf-8-sig")
+        with Path(name).open("rb") as file:  # no more than is looked at: it may be anything
+            text = file.read(4 * MOST_CHARACTERS).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         mistake = Mistake("", line, "is not UTF-8", "save the file as UTF-8")
@@ -175,8 +193,23 @@ def parse_spec(text: str, *, name: str = "spec.toml") -> Spec:
     policy = _read_policy(top, default="flag" if protect is not None else "refuse")
     spec = Spec("", columns=columns, groups=groups, protect=protect, policy=policy, name=name)
     spec = _read_release(top, spec)
+    if spec.epsilon is not None and not report.mistakes:
+        spec = _share_out(report, spec, spec.epsilon)
     report.raise_if_any()
     return spec
+
+
+def refuse_undecided(spec: Spec) -> None:
+    """Refuse a spec in which the role of a column is still to be decided."""
+    hint = f"write {' or '.join(map(quoted, ROLES))}"
+    mistakes = [
+        Mistake(place_of(("columns", c.name), "role"), c.line, "is still to be decided", hint)
+        for c in spec.undecided
+    ]
+    if mistakes:
+        count = how_many(len(mistakes), "column is", "columns are")
+        said = f"{count} still to be decided in {spec.name}"
+        raise SpecError(mistakes, name=spec.name, said=said)
 
 
 def with_domain(column: ColumnSpec, domain: Domain, *, name: str = "spec.toml") -> ColumnSpec:
@@ -219,6 +252,49 @@ def check_source_columns(spec: Spec, names: Sequence[str]) -> None:
         raise SpecError(mistakes, name=spec.name)
 
 
+SHARES = {1: "all", 2: "half", 3: "a third", 4: "a quarter"}
+
+
+def _share_out(report: Report, spec: Spec, total: float) -> Spec:
+    """Give the columns that state no strength equal shares of what the others leave."""
+    taken, place = 0.0, ("release",)
+    sharing = [column for column in spec.sensitive if not states_strength(column)]
+    for column in spec.sensitive:
+        if column in sharing:
+            continue
+        own = own_epsilon(column)
+        if own is None or math.isinf(own):
+            why = "has no epsilon" if own else "has an epsilon that the spec alone does not tell"
+            what = f"{why}, so the release cannot keep to its own, {total:g}"
+            hint = "use uniform or replace with epsilon, or take epsilon out of [release]"
+            report.add(("columns", column.name), "mechanism", what, hint)
+        else:
+            taken += own
+    left = total - taken
+    if left <= 1e-9 * total and (sharing or left < -1e-9 * total):
+        what = f"the columns that state their own take {taken:.3g} of {total:g}"
+        what += f", and {listed(column.name for column in sharing)} would have none" * bool(sharing)
+        report.add(place, "epsilon", what, "raise it, or lower theirs")
+    if report.mistakes or not sharing:
+        return spec
+    share, count = left / len(sharing), len(sharing)
+    part = SHARES.get(count, f"1/{count}")
+    of = (
+        f"the release's {total:g}" if not taken else f"what others leave of the release's {total:g}"
+    )
+
+    def wrong(_key: str, what: str, hint: str | None) -> None:
+        if not report.mistakes:
+            report.add(place, "epsilon", f"gives {count} columns {share:.3g} each: {what}", hint)
+
+    columns = list(spec.columns)
+    for i, column in enumerate(columns):
+        if column in sharing:
+            given = replace(column, wanted_epsilon=share, share=f"{part} of {of}")
+            columns[i] = settled(given, wrong)
+    return replace(spec, columns=tuple(columns))
+
+
 def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
     section = top.table("columns", "one table per column: [columns.age]")
     if section is None:
@@ -226,6 +302,8 @@ def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
             top.wrong(None, "no column is given", "name each one: [columns.age]")
         return ()
     columns: list[ColumnSpec] = []
+    release = top.data.get("release")
+    shared = isinstance(release, dict) and "epsilon" in release
     seen: dict[str, str] = {}
     for name in section.data:
         twin = seen.setdefault(folded(name), name)
@@ -237,7 +315,7 @@ def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
             section.report.add((*section.path, name), None, what)
         table = section.table(name, f"[columns.{name}] and below it role = ...")
         if table is not None:
-            columns.append(_read_column(table, name))
+            columns.append(_read_column(table, name, shared=shared))
     # A role that is wrong may have been meant to be that.
     if all(column.role in ("drop", "public") for column in columns):
         what = "no column is sensitive, so nothing would be perturbed"
@@ -245,22 +323,35 @@ def _read_columns(top: Section) -> tuple[ColumnSpec, ...]:
     return tuple(columns)
 
 
-def _read_column(section: Section, name: str) -> ColumnSpec:
+def _read_column(section: Section, name: str, *, shared: bool) -> ColumnSpec:
     section.unknown(COLUMN_KEYS)
     if "role" not in section:
         section.wrong(None, "needs a role", f"one of {listed(ROLES)}")
-    role = section.choice("role", ROLES, "")
-    private = [key for key in (*SENSITIVE_KEYS, *MECHANISM_KEYS) if key in section]
+    role = UNDECIDED
+    if section.data.get("role") != UNDECIDED:
+        role = section.choice("role", ROLES, "")
+    private = [key for key in PRIVATE_KEYS if key in section]
     if role in ("drop", "public"):
         hint = 'take it out, or write role = "sensitive" if the column is to be perturbed'
         for key in private:
             section.wrong(key, f"belongs to a sensitive column, and this one is {role}", hint)
-    if role in ("drop", "sensitive") and "grouping" in section:
-        section.wrong("grouping", f"belongs to a public column, and this one is {role}")
+    if role in ("drop", "sensitive"):
+        for key in PUBLIC_KEYS:
+            if key in section:
+                section.wrong(key, f"belongs to a public column, and this one is {role}")
+    if role == "drop" and "cast" in section:
+        section.wrong("cast", "belongs to a column that is published, and this one is drop")
     if role == "sensitive" or (private and not role):  # find its other mistakes as well
-        return read_sensitive(section, name)
-    grouping = section.flag("grouping", default=True)
-    return ColumnSpec(name, role, grouping, line=section.report.line(section.path))
+        return read_sensitive(section, name, shared=shared)
+    column = ColumnSpec(name, role, line=section.report.line(section.path))
+    if role != "public":
+        return column
+    return replace(
+        column,
+        grouping=section.flag("grouping", default=True),
+        accept_unique=section.flag("accept_unique"),
+        recoding=read_public(section),
+    )
 
 
 def _read_release(top: Section, spec: Spec) -> Spec:
@@ -311,6 +402,7 @@ def _read_release(top: Section, spec: Spec) -> Spec:
         source=source,
         unit=unit,
         key=release.text("key"),
+        epsilon=release.number("epsilon", lambda x: x > 0, "must be a number above 0"),
         columns=tuple(columns),
         join=join,
         sources_joined=parts,

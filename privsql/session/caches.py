@@ -12,7 +12,7 @@ from privsql.answer.outcome import Outcome
 from privsql.engines.recent import Recent
 from privsql.session.settings import Settings
 
-# Answers that are kept, bytes of each, and characters of a statement.
+# Answers that are kept, bytes of each, and characters of a statement that is remembered.
 MOST = 256
 SMALL = 32_000
 SHORT = 20_000

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ from privsql.answer.outcome import Personal
 from privsql.engines import Embedded
 from privsql.errors import Notice
 from privsql.policy.journal import Journal
-from privsql.policy.personal import Verdict, floats, judge, notices
+from privsql.policy.personal import Verdict, count, floats, judge, notices
 from privsql.release.manifest import Policy
 from privsql.sql.plan.planner import Behind, BlockPlan, Printed
 from privsql.sql.reconstruct.columns import (
@@ -94,90 +94,73 @@ def open_to_all(policy: Policy) -> bool:
     return policy.personal_groups == "allow" and not policy.min_rows
 
 
+@dataclass(eq=False)
 class Gate:
     """Judges the blocks of one session's statements."""
 
-    def __init__(
-        self,
-        engine: Embedded,
-        evaluate: Evaluate,
-        policy: Policy,
-        total: int,
-        release: str,
-        served: Served | None = None,
-        secrets: Callable[[bool], Printed] | None = None,
-    ) -> None:
-        """``secrets`` is the scan of the rows' secret numbers, where there are measures.
-
-        True asks for the numbers of histories of format 1.
-        """
-        self._engine = engine
-        self._evaluate = evaluate
-        self._policy = policy
-        self._total = total
-        self._release = release
-        self._served = served
-        self._secrets = secrets
-        self._spaces: dict[bool, Space] = {}
-        self._has_former: bool | None = None
-
-    @property
-    def differences(self) -> bool:
-        """Whether answers are compared with earlier ones."""
-        return accounted(self._served, self._policy)
+    engine: Embedded
+    evaluate: Evaluate
+    policy: Policy
+    total: int
+    release: str
+    served: Served | None
+    # The scan of the rows' secret numbers, where there are measures; True asks for the numbers of
+    # histories of format 1.
+    secrets: Callable[[bool], Printed] | None
+    _spaces: dict[bool, Space] = field(default_factory=dict)
+    _has_former: bool | None = None
 
     @property
     def rounded(self) -> bool:
         """Whether digits below a hundredth of the standard error are cut off."""
-        return self._served is not None and self._policy.personal_groups == "refuse"
-
-    @property
-    def off(self) -> bool:
-        """Whether everything may be answered."""
-        return open_to_all(self._policy)
+        return self.served is not None and self.policy.personal_groups == "refuse"
 
     def decide(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> Decision:
         """Judge the cells of a block whose scan is loaded; what is admitted is remembered."""
         found = self.ranges(plan, behind, scanned)
-        verdict = judge(found, behind.bases, self._policy, self._total)
-        if self.differences:
+        verdict = judge(found, behind.bases, self.policy, self.total)
+        if accounted(self.served, self.policy):
             verdict = self._compared(plan, behind, found, verdict)
         number = sum(cells.size for cells in verdict.personal.values())
         summary = Personal(
-            self._policy.personal_groups,
+            self.policy.personal_groups,
             number,
-            _count(verdict.personal),
-            _count(verdict.few),
-            _count(verdict.close),
-            _count(verdict.refused),
+            count(verdict.personal),
+            count(verdict.few),
+            count(verdict.close),
+            count(verdict.refused),
         )
-        said = tuple(notices(verdict, self._policy, _labels(found)))
-        logged = self._served is not None and self._served.journal is not None
+        said = tuple(notices(verdict, self.policy, _labels(found)))
+        logged = self.served is not None and self.served.journal is not None
         return Decision(verdict, found, said, summary, _digest(found) if logged else "")
 
     def foreseen(self, plan: BlockPlan, behind: Behind | None) -> str:
         """The policy's decision on a block, in words.  Nothing is answered or recorded."""
-        policy = self._policy
-        if self.off:
+        policy = self.policy
+        if open_to_all(self.policy):
             return "allow: no group is treated as personal"
         if behind is None:
             return (
                 "no sensitive value is revealed, or only totals of all rows, so no group is"
                 " personal"
             )
-        found = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
+        found = self.engine.scan(behind.ranges.sql, behind.ranges.parameters)
         if behind.together is not None:
             # Hidden columns are in the ranges; the states want them from the block's own scan.
             tables = {f"{plan.prefix}_members": found, f"{plan.prefix}_scan": found, **plan.tables}
-            found = self._evaluate(behind.together, tables)
-        verdict = judge(found, behind.bases, policy, self._total)
+            found = self.evaluate(behind.together, tables)
+        verdict = judge(found, behind.bases, policy, self.total)
         cells = sum(each.size for each in verdict.personal.values())
         parts = [
-            f"{_count(verdict.personal)} of {cells} cells are about one personal group",
-            f"{_count(verdict.few)} about fewer than {policy.min_rows} rows",
-            f"{_count(verdict.refused)} would not be answered",
+            f"{count(verdict.personal)} of {cells} cells are about one personal group",
+            f"{count(verdict.few)} about fewer than {policy.min_rows} rows",
+            f"{count(verdict.refused)} would not be answered",
         ]
-        more = "; checked against your earlier answers as well" if self.differences else ""
+        more = (
+            "; checked against your earlier answers as well"
+            if accounted(self.served, self.policy)
+            else ""
+        )
         return f"{policy.personal_groups}: {', '.join(parts)}{more}"
 
     def ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:
@@ -185,11 +168,11 @@ class Gate:
         if behind.gathered is not None:
             if plan.moments:  # no states, so a row for each cell
                 return _of_cells(scanned)
-            return self._evaluate(behind.gathered, {})
-        members = self._engine.scan(behind.ranges.sql, behind.ranges.parameters)
+            return self.evaluate(behind.gathered, {})
+        members = self.engine.scan(behind.ranges.sql, behind.ranges.parameters)
         if behind.together is None:
             return members
-        return self._evaluate(behind.together, {f"{plan.prefix}_members": members})
+        return self.evaluate(behind.together, {f"{plan.prefix}_members": members})
 
     # -- differences ----------------------------------------------------------------------
 
@@ -197,7 +180,7 @@ class Gate:
         self, plan: BlockPlan, behind: Behind, found: pa.Table, verdict: Verdict
     ) -> Verdict:
         """Compare the remaining cells with the user's earlier answers."""
-        served = self._served
+        served = self.served
         if served is None or served.history is None:
             raise AssertionError("differences are checked by a server only")
         rows = np.maximum.reduce(
@@ -217,17 +200,17 @@ class Gate:
         close = {i: np.zeros(order.size, dtype=np.bool_) for i in behind.bases}
         for former in (True, False) if self._formerly(served) else (False,):
             scan = behind.former() if former and behind.former else behind.atoms
-            atoms = self._engine.scan(scan.sql, scan.parameters)
+            atoms = self.engine.scan(scan.sql, scan.parameters)
             tables = {f"{plan.prefix}_atoms": atoms, f"{plan.prefix}_cells": numbered}
-            vectors = self._evaluate(behind.matched, tables)
+            vectors = self.evaluate(behind.matched, tables)
             space = self._coordinates(former)
             # What the first account turns away need not weigh on the second.
             refused = {i: cells | close[i] for i, cells in verdict.refused.items()}
             cells, owners = cells_of(vectors, behind.vectors, refused, order, space)
-            admission = served.history.check(served.user, self._release, space.atoms, cells)
+            admission = served.history.check(served.user, self.release, space.atoms, cells)
             for (i, cell), admitted in zip(owners, admission.admitted, strict=True):
                 close[i][cell] |= not admitted
-        return verdict.with_close(close, self._policy)
+        return verdict.with_close(close, self.policy)
 
     def _formerly(self, served: Served) -> bool:
         """Whether the user has answers in the coordinates of histories of format 1."""
@@ -235,9 +218,9 @@ class Gate:
             # Which coordinates they are does not depend on the numbers themselves.
             earlier = replace(self._coordinates(), former=True).atoms
             self._has_former = (
-                self._secrets is not None
+                self.secrets is not None
                 and served.history is not None
-                and served.history.holds(served.user, self._release, earlier)
+                and served.history.holds(served.user, self.release, earlier)
             )
         return self._has_former
 
@@ -246,13 +229,13 @@ class Gate:
         from privsql.policy.vectors import Space
 
         if former not in self._spaces:
-            found = self._engine.scan(TUPLES)
+            found = self.engine.scan(TUPLES)
             rows = found.column("rows").to_numpy().astype(np.int64)
             groups = found.column("groups").to_numpy().astype(np.int64)
             secrets = None
-            if self._secrets is not None:
-                scan = self._secrets(former)
-                sums = self._engine.scan(scan.sql, scan.parameters)
+            if self.secrets is not None:
+                scan = self.secrets(former)
+                sums = self.engine.scan(scan.sql, scan.parameters)
                 secrets = np.zeros((sums.num_columns - 1, rows.size))
                 at = sums.column("atom").to_numpy().astype(np.int64)
                 for b in range(len(secrets)):
@@ -297,10 +280,6 @@ def _keys(cells: pa.Table) -> pa.Table:
     """What tells cells apart: their keys, and which of those are in use."""
     names = cells.column_names
     return cells.select([*KEY.within(names), *GROUPING.within(names)])
-
-
-def _count(cells: Mapping[int, NDArray[np.bool_]]) -> int:
-    return sum(int(each.sum()) for each in cells.values())
 
 
 def _digest(found: pa.Table) -> str:

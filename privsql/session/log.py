@@ -25,17 +25,9 @@ def logged(
     user = served.user
 
     def write(decision: str, reason: str = "") -> None:
-        journal.append(
-            Entry(
-                user,
-                sql,
-                decision,
-                reason,
-                (table,),
-                digest("".join(groups)) if groups else "",
-                time.monotonic() - begun,
-            )
-        )
+        behind = digest("".join(groups)) if groups else ""
+        seconds = time.monotonic() - begun
+        journal.append(Entry(user, sql, decision, reason, (table,), behind, seconds))
 
     def log(outcome: Outcome) -> Outcome:
         personal = outcome.personal

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ class Planning:
 
     ``memory`` answers, and evaluates expressions over domains; ``mirror`` has the tables of
     the release without any row, so that DuckDB itself can say what a query's columns are;
-    ``audited`` opens the tables of an audit.
+    ``wanted`` is what holds for all of its statements; ``audited`` opens the tables of an audit.
     """
 
     def __init__(
@@ -28,19 +28,12 @@ class Planning:
         catalog: Catalog,
         memory: Memory,
         mirror: Memory,
-        *,
-        salt: int = 0,
-        accounted: bool = False,
-        judged: bool = True,
-        listable: bool = False,
-        audited: Callable[[], Memory] | None = None,
+        wanted: Wanted,
+        audited: Callable[[], Memory],
     ) -> None:
         self._catalog = catalog
         self._memory = memory
-        self._salt = salt
-        self._accounted = accounted
-        self._judged = judged
-        self._order = secrets.randbits(62) if listable else None
+        self._wanted = wanted
         self._domains: dict[str, str] = {}
         self._planner = QueryPlanner(
             catalog,
@@ -48,7 +41,7 @@ class Planning:
                 lambda printed: memory.run(*printed.both),
                 lambda printed: memory.describe(*printed.both),
                 lambda printed: mirror.describe(*printed.both),
-                None if audited is None else lambda printed: audited().describe(*printed.both),
+                lambda printed: audited().describe(*printed.both),
                 self._domain,
                 self.evaluated,
             ),
@@ -61,14 +54,7 @@ class Planning:
 
         ``form`` is that of the scans (see ``sql.scan.forms``), where it is not chosen by cost.
         """
-        wanted = Wanted(
-            settings.estimator == "iterative",
-            form,
-            self._salt,
-            self._accounted,
-            self._judged,
-            self._order,
-        )
+        wanted = replace(self._wanted, iterative=settings.estimator == "iterative", form=form)
         return self._planner.plan(statement, given, wanted)
 
     def _domain(self, name: str) -> str:

@@ -8,6 +8,7 @@ text ── parse ──> statement ── compile ──> blocks and the SQL ar
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,9 +31,9 @@ from privsql.errors import (
     ProgrammingError,
 )
 from privsql.policy.limits import Limits
-from privsql.policy.personal import refusal
+from privsql.policy.personal import count, refusal
 from privsql.session.audit_tables import Audited
-from privsql.session.caches import Remembered, key_of
+from privsql.session.caches import SHORT, Remembered, key_of
 from privsql.session.executor import Loading
 from privsql.session.gate import Decision, Gate, Served, accounted, open_to_all
 from privsql.session.log import logged
@@ -40,6 +41,7 @@ from privsql.session.planner import Planning
 from privsql.session.result import outcome_of
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog, Sensitive
+from privsql.sql.explain.brief import brief
 from privsql.sql.explain.expand import Expanded, expand
 from privsql.sql.explain.explain import Explained, explain
 from privsql.sql.parse.parameter_types import parameter_types, without_values
@@ -56,12 +58,15 @@ from privsql.sql.plan.planner import (
     public_columns,
     secrets_scan,
 )
-from privsql.sql.plan.query import Answered, Direct, Given, Planned
+from privsql.sql.plan.query import Answered, Direct, Given, Planned, Wanted
 from privsql.sql.reconstruct.inverted import inverted_notices
 from privsql.sql.scan.forms import MOST_RESCANNED, STATES
 
-# Characters of a statement whose plan is worth its memory.
-SHORT = 20_000
+# What EXPLAIN returns.
+EXPLAINED = (
+    ResultColumn("block", "BIGINT"),
+    *(ResultColumn(name, "VARCHAR") for name in ("item", "name", "value")),
+)
 
 
 class Session:
@@ -98,10 +103,6 @@ class Session:
         for name, table in self._tables.items():
             self._memory.load(name, table)
             self._mirror.load(name, table.slice(0, 0))
-        columns = (
-            *((c.name, c.type) for c in manifest.public),
-            *((c.name, c.type) for c in manifest.sensitive),
-        )
         (counts,) = self._engine.scan(
             "SELECT coalesce(sum(privsql_rows), 0)::BIGINT AS total, count(*) AS tuples"
             " FROM privsql.tuples"
@@ -109,7 +110,10 @@ class Session:
         self._total = counts["total"]
         self.catalog = Catalog(
             manifest.table,
-            columns,
+            (
+                *((c.name, c.type) for c in manifest.public),
+                *((c.name, c.type) for c in manifest.sensitive),
+            ),
             {
                 c.name: Sensitive(c.name, c.type, c.mechanism, c.domain, c.channel)
                 for c in manifest.sensitive
@@ -140,15 +144,14 @@ class Session:
         release = self.release.identity
         salt = int(release[:12], 16)
         measures = any(not column.grouping for column in manifest.public)
-        self._planning = Planning(
-            self.catalog,
-            self._memory,
-            self._mirror,
+        wanted = Wanted(
             salt=salt,
             accounted=accounted(served, manifest.policy),
             judged=not open_to_all(manifest.policy),
-            listable=manifest.policy.rows == "allow",
-            audited=self._audited.memory,
+            order=secrets.randbits(62) if manifest.policy.rows == "allow" else None,
+        )
+        self._planning = Planning(
+            self.catalog, self._memory, self._mirror, wanted, self._audited.memory
         )
         self._gate = Gate(
             self._engine,
@@ -224,13 +227,7 @@ class Session:
         with self._asked(sql) as (watch, statement):
             settings = self.settings.with_options({**statement.options, **options})
             if statement.kind == "explain":
-                kinds = {
-                    "block": "BIGINT",
-                    "item": "VARCHAR",
-                    "name": "VARCHAR",
-                    "value": "VARCHAR",
-                }
-                return tuple(ResultColumn(name, kind) for name, kind in kinds.items())
+                return EXPLAINED
             problem: Error | None = None
             for samples in (False, True) if types else (False,):
                 open_ = without_values(statement, types, samples=samples)
@@ -293,7 +290,9 @@ class Session:
         key = (statement.text, settings, self.form) if short else None
         planned = self._loading.known(key)
         if planned is None:
-            planned = self._watch.breakable(lambda: self._plan(statement, given, settings))
+            planned = self._watch.breakable(
+                lambda: self._planning.plan(statement, given, settings, self.form)
+            )
             if key is not None:
                 self._loading.remember(key, planned)
         if isinstance(planned, Direct):
@@ -324,7 +323,7 @@ class Session:
             for plan, behind, scanned in zip(planned.plans, planned.behind, scans, strict=True):
                 notices += inverted_notices(plan, scanned)
                 gap = None
-                if behind is not None and not self._gate.off:
+                if behind is not None and not open_to_all(self.release.manifest.policy):
                     decision = self._gate.decide(plan, behind, scanned)
                     self._groups.append(decision.digest)
                     personal += decision.personal
@@ -372,20 +371,12 @@ class Session:
             self._memory.run(*each.both).column(0).to_pylist() == [True] for each in asked
         )
 
-    def _plan(
-        self,
-        statement: Statement,
-        given: Sequence[object] | Mapping[str, object] | None,
-        settings: Settings,
-    ) -> Planned:
-        return self._planning.plan(statement, given, settings, self.form)
-
     def _gap(
         self, plan: BlockPlan, behind: Behind, decision: Decision, statement: Statement
     ) -> Gap | None:
         """The cells of a block that stay empty; a single answer that is refused is an error."""
         verdict = decision.verdict
-        if not verdict.any_refused:
+        if not count(verdict.refused):
             return None
         if not plan.grouped:
             policy = self.release.manifest.policy
@@ -393,16 +384,11 @@ class Session:
             problem.place = place_in(plan, statement.source)
             raise problem
         self._memory.load(f"{plan.prefix}_mask", decision.mask)
-        return Gap(tuple(verdict.refused), behind.classes)
+        return Gap(tuple(verdict.refused), classes=behind.together is not None)
 
-    def _plan_of(
-        self,
-        statement: Statement,
-        given: Sequence[object] | Mapping[str, object] | None,
-        settings: Settings,
-    ) -> Explained:
+    def _plan_of(self, statement: Statement, given: Given, settings: Settings) -> Explained:
         """Plan a query and say how it would be answered; no sensitive value is read."""
-        planned = self._plan(statement, given, settings)
+        planned = self._planning.plan(statement, given, settings, self.form)
         blocks = (
             [] if isinstance(planned, Direct) else zip(planned.plans, planned.behind, strict=True)
         )
@@ -417,19 +403,16 @@ class Session:
 
     def _explained(self, statement: Statement, parameters: Given, settings: Settings) -> Outcome:
         plan = self._watch.breakable(lambda: self._plan_of(statement, parameters, settings))
-        table = plan.table()
-        columns = tuple(
-            ResultColumn(f.name, "BIGINT" if pa.types.is_integer(f.type) else "VARCHAR")
-            for f in table.schema
-        )
-        return Outcome("explain", columns, table)
+        return Outcome("explain", EXPLAINED, plan.table())
 
-    def explain(self, sql: str, parameters: Given = None, **options: object) -> str:
-        """How a query would be answered, for a person to read."""
+    def explain(
+        self, sql: str, parameters: Given = None, *, verbose: bool = False, **options: object
+    ) -> str:
+        """How a query would be answered, for a person to read: in about ten lines, or all of it."""
         with self._asked(sql) as (watch, statement):
             settings = self.settings.with_options({**statement.options, **options})
             plan = watch.breakable(lambda: self._plan_of(statement, parameters, settings))
-            return plan.text()
+            return plan.text() if verbose or statement.verbose else brief(plan)
 
     def expand(self, sql: str, parameters: Given = None) -> list[Expanded]:
         """The 2^k predicate-complement counts behind a conjunctive count, as SQL to read."""
@@ -441,13 +424,10 @@ class Session:
     def _asked(self, sql: str) -> Iterator[tuple[Watch, Statement]]:
         """One statement, parsed; its time begins."""
         with self._lock, watching(Watch(self.limits.seconds)) as self._watch:
-            self._check_open()
+            if self._closed:
+                raise InterfaceError("the connection is closed", hint="open the release again")
             limits = {"characters": self.limits.characters, "depth": self.limits.depth}
             yield self._watch, self._watch.breakable(lambda: only(sql, **limits))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InterfaceError("the connection is closed", hint="open the release again")
 
     def interrupt(self) -> None:
         """Stop what is under way."""

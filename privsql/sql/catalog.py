@@ -14,17 +14,12 @@ from privsql.errors import Error, Place, ProgrammingError
 PUBLISHED = "t"
 
 
-class UnknownName(ProgrammingError):  # noqa: N818 - says what is unknown
+class UnknownName(ProgrammingError, code="unknown-name", sqlstate="42P01"):  # noqa: N818 - says what is unknown
     """A table or a column does not exist."""
 
-    code = "unknown-name"
-    sqlstate = "42P01"
 
-
-class UnknownColumn(UnknownName):
+class UnknownColumn(UnknownName, sqlstate="42703"):
     """A column does not exist, or is ambiguous."""
-
-    sqlstate = "42703"
 
 
 @dataclass(frozen=True)
@@ -72,6 +67,11 @@ class Catalog:
     def public_table(self, name: str) -> str | None:
         """The public table of this name as it was given."""
         return self._tables.get(name.casefold())
+
+    def no_table(self, name: str, place: Place | None = None) -> UnknownColumn:
+        """The error that there is no table of this name."""
+        hint = f"the published table is {self.table!r}"
+        return UnknownColumn(f"there is no table {name!r}", hint=hint, place=place)
 
 
 _QUOTED = re.compile(r'"([^"]+)"|name (\w+)|near "?([^"]+)"?')

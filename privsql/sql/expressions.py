@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
 
 from sqlglot import exp
 
-from privsql.sql.nodes import cast, column, columns_of, given, number, when, wrapped
+from privsql.sql.nodes import cast, chained, column, columns_of, given, number, when, wrapped
 from privsql.sql.reconstruct.columns import CRITICAL
 
 # Below this many effective rows an interval is not called by its level (udfs.intervals).
@@ -70,6 +69,11 @@ def wald(
     )
 
 
+def double(node: exp.Expr) -> exp.Expr:
+    """An expression as DOUBLE."""
+    return cast(wrapped(node), "DOUBLE")
+
+
 def null(kind: str) -> exp.Expr:
     """NULL of a type."""
     return cast(exp.Null(), kind)
@@ -93,7 +97,7 @@ def or_false(condition: exp.Expr) -> exp.Expr:
 def any_of(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
     """``a OR b OR ...``, or nothing of nothing."""
     parts = [wrapped(condition) for condition in conditions]
-    return reduce(lambda a, b: exp.Or(this=a, expression=b), parts) if parts else None
+    return chained(exp.Or, parts) if parts else None
 
 
 def quotient(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
@@ -113,7 +117,7 @@ def least(nodes: Sequence[exp.Expr]) -> exp.Expr:
 
 def product_of(factors: Iterable[exp.Expr]) -> exp.Expr:
     """``a * b * ...`` of at least one factor, each of which stands as it is."""
-    return reduce(lambda a, b: exp.Mul(this=a, expression=b), factors)
+    return chained(exp.Mul, factors)
 
 
 def with_columns(node: exp.Expr, made: Callable[[exp.Column], exp.Expr]) -> exp.Expr:

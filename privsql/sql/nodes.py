@@ -28,10 +28,8 @@ _ORDERS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, *_ORDERS)
 
 
-class Unsupported(NotSupportedError):  # noqa: N818 - says what it is
+class Unsupported(NotSupportedError, code="unsupported"):  # noqa: N818 - says what it is
     """A construct that has no answer from perturbed rows; the table in the docs lists them."""
-
-    code = "unsupported"
 
 
 def name_of(node: exp.Expr) -> str:

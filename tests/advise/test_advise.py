@@ -27,34 +27,16 @@ from privsql.channels.channel import amplification
 from privsql.errors import Error
 from privsql.fronts.cli.commands.advise import advise as command
 from privsql.fronts.cli.main import Commands
+from tests import specs
 
-SPEC = """
-[release]
-table = "patients"
-[columns.city]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "cold", "none"]
-[columns."shoe size"]
-role = "sensitive"
-mechanism = "replace"
-retention = 0.5
-domain = ["small", "large"]
-replacing = [0.2, 0.8]
-[columns.pet]
-role = "sensitive"
-mechanism = "swap"
-retention = 0.5
-domain = ["cat", "dog", "none"]
-[columns.seen]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = "observed"
-"""
+SPEC = specs.spec(
+    "patients",
+    specs.public("city"),
+    specs.sensitive("illness", 0.5, ["flu", "cold", "none"]),
+    specs.sensitive("shoe size", 0.5, ["small", "large"], "replace", replacing=[0.2, 0.8]),
+    specs.sensitive("pet", 0.5, ["cat", "dog", "none"], "swap"),
+    specs.sensitive("seen", 0.5, "observed"),
+)
 
 
 def closed_form(retention: float, share: float, mass: float, rows: float) -> float:

@@ -24,33 +24,23 @@ from privsql.fronts.cli.commands.advise import advise as command
 from privsql.fronts.cli.main import Commands
 from privsql.publish.keys.key import new_key
 from privsql.publish.perturb.draws import spec_beside
+from tests import specs
 
 FLU = "SELECT COUNT(*) AS n FROM patients WHERE illness = 'flu'"
 CITIES = "SELECT city, COUNT(*) AS n FROM patients WHERE illness = 'flu' GROUP BY city"
 YOUNG = "SELECT COUNT(*) AS n FROM patients WHERE illness = 'flu' AND age < 50"
 AGE = "SELECT AVG(age) AS a FROM patients"
 
-SPEC = """
-[release]
-table = "patients"
-source = "rows.parquet"
-unit = "id"
-key = "clinic.key"
-[columns.city]
-role = "public"
-[columns.sex]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "cold", "none"]
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = { lower = 0, upper = 99, step = 3 }
-"""
+SPEC = specs.spec(
+    "patients",
+    specs.public("city"),
+    specs.public("sex"),
+    specs.sensitive("illness", 0.5, ["flu", "cold", "none"]),
+    specs.sensitive("age", 0.5, specs.grid(0, 99, 3)),
+    source="rows.parquet",
+    unit="id",
+    key="clinic.key",
+)
 
 
 def make(folder: Path, rows: int, text: str = SPEC) -> Path:

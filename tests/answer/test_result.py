@@ -124,9 +124,10 @@ def test_python_values_are_those_of_duckdbs_own_driver():
 
 
 def test_explain_asks_back_or_says_whom_to_ask():
-    assert Answer(counts(), lambda: "so").explain() == "so"
+    said = Answer(counts(), lambda verbose: "all of it" if verbose else "so")
+    assert (said.explain(), said.explain(verbose=True)) == ("so", "all of it")
     table = replace(counts(), kind="explain")  # EXPLAIN as a table is no text by itself
-    assert Answer(table, lambda: "so").explain() == "so"
+    assert Answer(table, lambda verbose: "so").explain() == "so"
     with pytest.raises(NotSupportedError, match=r"con\.explain"):
         Answer(counts()).explain()
 

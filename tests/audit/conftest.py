@@ -9,32 +9,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
+from tests import specs
 
 ROWS = 4_000
 
-SPEC = """
-[release]
-table = "people"
-[columns.city]
-role = "public"
-[columns.n]
-role = "public"
-[columns.cost]
-role = "public"
-grouping = false
-[columns.ill]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "cold", "none"]
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.3
-domain = { lower = 0, upper = 19, step = 1 }
-[groups]
-merge = "none"
-"""
+SPEC = specs.spec(
+    "people",
+    specs.public("city"),
+    specs.public("n"),
+    specs.measure("cost"),
+    specs.sensitive("ill", 0.5, ["flu", "cold", "none"]),
+    specs.sensitive("age", 0.3, specs.grid(0, 19)),
+    more='[groups]\nmerge = "none"\n',
+)
 
 
 def people(rows: int = ROWS) -> pa.Table:

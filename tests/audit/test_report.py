@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -10,17 +11,24 @@ from html.parser import HTMLParser
 import click
 import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+import privsql
 from privsql.audit.criteria.expected import half_width, half_width_conditions
 from privsql.audit.criteria.findings import Finding
+from privsql.audit.criteria.verdicts import findings
 from privsql.audit.job import audit
-from privsql.audit.report.charts import Axis, Line, axis_of, bars, chart
+from privsql.audit.report.charts import Axis, Line, axis_of, chart
 from privsql.audit.report.page import page
 from privsql.errors import OperationalError
 from privsql.fronts.cli.commands.audit import audit as command
 from privsql.fronts.cli.main import Commands
+from privsql.release.spec import parse_spec
+from tests.audit.conftest import SPEC
+from tests.specs import public, sensitive, spec
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +51,66 @@ def test_text(known, alone):
             assert f"{criterion}: " in text
         assert "Upward a prior of 0.1" in text
         assert "downward 0.95" in text
-    assert "v_g = " in known.summary()
-    assert re.search(r"\d+ of 8 groups violate it", known.summary())
-    assert "change: [protect.reconstruction]" in known.summary()
+    first, figures, appendix = re.split("\nFIGURES\n|\nAPPENDIX: CRITERIA\n", str(known))
+    assert first.strip() == known.summary()
+    # The first page answers, and no theorem stands before the appendix.
+    assert first.startswith("May this release go out?\n  No, not as it is: cost nearly determines")
+    assert re.findall(r"^(RED|AMBER|GREEN) ", first, re.M) == ["RED", "GREEN", "GREEN"]
+    assert "change: drop cost" in first
+    for words in ("v_g", "Chernoff", "rho1", "lambda"):
+        assert words not in first + figures
+    assert re.search(r"10 to 99 +\d+ +[\d,]+ +[\d.]+%", figures)
+    assert re.search(r"\d+ of 8 groups violate it", appendix)
+    assert "change: [protect.reconstruction]" in appendix
+
+
+def test_lights(known, clinic, publish):
+    """What turns each of them amber or red, and that utility never does."""
+    dropped = replace(known, links=())
+    assert dropped.front.answer == "yes"
+    assert dropped.front.sentence == "Yes: nothing that was checked speaks against it."
+    unique = replace(known.uniqueness, alone=200)
+    for alone, colour in ((200, "amber"), (401, "red")):
+        report = replace(dropped, uniqueness=replace(unique, alone=alone))
+        report = replace(report, findings=findings(report))
+        light = report.front.lights[0]
+        assert (light.colour, light.why) == (
+            colour, f"{alone / 40:.3g}% of the rows are alone in their public values",
+        )  # fmt: skip
+        assert any("make cost" in change for change in light.change)
+
+    def sensitive(**changes):
+        report = replace(dropped, privacy=replace(known.privacy, **changes))
+        return replace(report, findings=findings(report)).front.lights[1]
+
+    assert sensitive().colour == "green"
+    assert sensitive(epsilon=6.0).colour == "red"
+    assert "above the limit of 5" in sensitive(epsilon=6.0).text
+    assert sensitive(seeded=True).colour == "red"
+    assert sensitive(epsilon=math.inf).colour == "red"
+    assert sensitive(epsilon=math.inf, raw=("x",)).colour == "amber"
+    # Four rows of 3.65 each lose more than any release may.
+    assert sensitive(epsilon=math.inf, rows_per_unit=4).colour == "red"
+    assert sensitive(epsilon=math.inf, rows_per_unit=4).why == "no epsilon is promised"
+    allowed = replace(dropped, policy=replace(known.policy, personal_groups="allow"))
+    assert allowed.front.lights[2].colour == "amber"
+    assert allowed.front.answer == "if"
+    # However wide the intervals are.
+    wide = replace(known.columns[0], reached_error=0.9)
+    vague = replace(dropped, columns=(wide, known.columns[1]))
+    vague = replace(vague, findings=findings(vague))
+    assert any(f.verdict == "weak" for f in vague.findings)
+    assert vague.front.lights[2].colour == "green"
+
+
+def test_a_promise_that_is_not_kept_is_red(clinic, publish):
+    protect = '[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\ncap = "one"\n'
+    report = audit(publish("promised", SPEC + protect), clinic / "people.parquet")
+    assert report.front.lights[2].colour == "green"
+    group = replace(report.groups[0], violating=(2, 100))
+    broken = replace(report, groups=(group, *report.groups[1:]))
+    broken = replace(broken, findings=findings(broken))
+    assert broken.front.lights[2].colour == "red"
 
 
 def test_json(known, alone):
@@ -55,6 +120,12 @@ def test_json(known, alone):
         assert [column["name"] for column in document["columns"]] == ["ill", "age"]
         assert len(document["groups"][0]["tails"]) <= 10
         assert document["findings"][0]["criterion"] == "epsilon"
+        assert document["front"]["answer"] == report.front.answer
+        colours = [light["colour"] for light in document["front"]["lights"]]
+        assert colours[0] in ("red", "amber")  # from the release alone it may not be certain
+        assert colours[1:] == ["green", "green"]
+        assert document["uniqueness"]["alone"] == report.uniqueness.alone
+        assert {link["public"] for link in document["links"]} == {"city", "n", "cost"}
     assert json.loads(known.to_json())["frequencies"] == "raw"
     assert json.loads(alone.to_json())["frequencies"] == "reconstructed"
 
@@ -106,8 +177,8 @@ def test_page_is_whole_and_needs_no_network(known, tmp_path):
     assert seen.fetched == []
     assert "script" not in seen.seen
     assert not re.search(r"https?:|url\(|@import|nan", text)
-    # Width by count and by conditions, caps, tails and utility of both columns.
-    assert seen.seen.count("svg") == 7
+    # Uniqueness, width by count and by conditions, caps, tails and utility of both columns.
+    assert seen.seen.count("svg") == 8
     assert text.count("<polyline") >= 6
     with pytest.raises(OperationalError, match="exists already"):
         known.html(tmp_path / "audit.html")
@@ -118,7 +189,6 @@ def test_page_is_whole_and_needs_no_network(known, tmp_path):
 def test_pictures_of_odd_figures():
     assert "nan" not in chart([Line("a", ((1, 2), (2, float("inf"))))], Axis(1, 2, False, "x"),
                               axis_of([2.0], "y", log=True))  # fmt: skip
-    assert "&lt;b&gt;" in bars(["<b>"], [float("inf")], "v", axis_of([], "y"))
     axis = axis_of([0.03, 20.0], "y", log=True)
     assert (axis.low, axis.high) == (0.01, 100)
     assert axis.ticks() == pytest.approx([0.01, 0.1, 1, 10, 100])
@@ -206,3 +276,14 @@ def test_every_option_is_explained():
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help
+
+
+def test_an_observed_domain_is_to_be_confirmed(tmp_path):
+    pq.write_table(pa.table({"a": ["x"] * 60, "s": ["u", "v", "w"] * 20}), tmp_path / "r.parquet")
+    text = spec("t", public("a"), sensitive("s", 0.5, ["u", "v", "w"], observed=True))
+    privsql.publish(str(tmp_path / "r.parquet"), tmp_path / "r.duckdb", spec=parse_spec(text))
+    light = audit(tmp_path / "r.duckdb").front.lights[1]
+    assert light.colour == "amber"
+    assert light.change == (
+        "list every value that is possible as the domain, and delete observed = true",
+    )

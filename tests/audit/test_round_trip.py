@@ -15,28 +15,17 @@ from privsql.advise.curves import Curve, Found, Point
 from privsql.advise.job import advise
 from privsql.audit.job import audit
 from privsql.publish.perturb.decoy import decoy_channel
+from tests import specs
 
-SPEC = """
-[release]
-table = "people"
-source = "raw.parquet"
-[columns.city]
-role = "public"
-[columns.ill]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["none", "flu", "cold", "tb", "hiv"]
-[columns.drug]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["d-none", "d-flu", "d-cold", "d-tb", "d-hiv"]
-[columns.shoe]
-role = "drop"
-[groups]
-merge = "none"
-"""
+SPEC = specs.spec(
+    "people",
+    specs.public("city"),
+    specs.sensitive("ill", 0.5, ["none", "flu", "cold", "tb", "hiv"]),
+    specs.sensitive("drug", 0.5, ["d-none", "d-flu", "d-cold", "d-tb", "d-hiv"]),
+    specs.drop("shoe"),
+    more='[groups]\nmerge = "none"\n',
+    source="raw.parquet",
+)
 
 
 @pytest.fixture(scope="module")

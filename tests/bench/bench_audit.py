@@ -20,26 +20,18 @@ import duckdb
 import privsql
 from privsql.audit.job import audit
 from tests.bench.ratio import Case
+from tests.specs import grid, public, sensitive, spec
 
 ROWS = int(os.environ.get("PRIVSQL_BENCH_AUDIT_ROWS", "10000000"))
 
-SPEC = """
-[release]
-table = "people"
-[columns.region]
-role = "public"
-[columns.job]
-role = "public"
-[columns.age]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = { lower = 0, upper = 9, step = 1 }
-[groups]
-merge = "none"
-"""
+SPEC = spec(
+    "people",
+    public("region"),
+    public("job"),
+    public("age"),
+    sensitive("illness", 0.5, grid(0, 9)),
+    more='[groups]\nmerge = "none"\n',
+)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from scipy import sparse
 from privsql.policy.history import History
 from privsql.policy.leverage import Atoms, Cells, Leverage
 from tests.bench.ratio import Case
-from tests.policy.spans import admit
+from tests.policy.spans import admit, stacked
 
 ATOMS, PAST = 10_000, 1_000
 MOST_SECONDS = 0.020
@@ -39,8 +39,8 @@ def cases() -> Iterator[list[Case]]:
     def product() -> None:
         matrix @ vector
 
-    new = [Cells.of([(rng.random(ATOMS) < 0.3) * table.rows * 1.0]) for _ in range(20)]
-    old = [Cells.of([past[[i]] + past[[i + 1]]]) for i in range(20)]
+    new = [stacked([(rng.random(ATOMS) < 0.3) * table.rows * 1.0]) for _ in range(20)]
+    old = [stacked([past[[i]] + past[[i + 1]]]) for i in range(20)]
     with tempfile.TemporaryDirectory() as folder, History(Path(folder) / "h.db") as history:
         yield [
             _case("policy: one new answer", lambda c: user.propose(c), new, product, 5),
@@ -78,7 +78,7 @@ def _stored(
     """A whole check with its write to the disk; the history grows as it runs, from 100 on."""
     first = (rng.random((100, ATOMS)) < 0.3) * table.rows * 1.0
     history.check("ann", "r", table, Cells(sparse.csr_array(first), np.arange(100), 100))
-    asked = [Cells.of([(rng.random(ATOMS) < 0.3) * table.rows * 1.0]) for _ in range(100)]
+    asked = [stacked([(rng.random(ATOMS) < 0.3) * table.rows * 1.0]) for _ in range(100)]
 
     def check(cells: Cells) -> object:
         return history.check("ann", "r", table, cells)
@@ -91,7 +91,7 @@ def _wide(rng: np.random.Generator, product: Callable[[], None]) -> Case:
     size = 4 * ATOMS
     table = Atoms(rng.integers(10, 60, size), np.arange(size))
     user = Leverage(table)
-    admit(user, Cells.of([table.rows * 1.0]))
+    admit(user, stacked([table.rows * 1.0]))
     made = sparse.csr_array(
         (table.rows * 1.0, (np.arange(size) // 4, np.arange(size))), shape=(ATOMS, size)
     )

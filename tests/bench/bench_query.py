@@ -318,7 +318,7 @@ def peers(lazy: Lazily) -> list[Case]:
         return int(raw()["count_star()"][0].as_py())  # type: ignore[index]
 
     def anew() -> object:
-        lazy.session("numbers")._loading._plans.clear()
+        lazy.session("numbers")._loading._plans._known.clear()
         return remembered()
 
     def planned() -> object:

@@ -34,34 +34,27 @@ import duckdb
 
 import privsql
 from tests.bench.ratio import Case
+from tests.specs import measure, public, sensitive, spec
 from tests.sql.clinic import publish
 
 ROWS = 1_000_000
 ROUNDS = 5
 SMALL = "SELECT count(*) FROM patients WHERE disease = 'flu';"
 MANY = "SELECT region, qty, amount, day, illness FROM sales"
-SPEC = """
-[release]
-table = "sales"
-[columns.region]
-role = "public"
-[columns.qty]
-role = "public"
-[columns.amount]
-role = "public"
-grouping = false
-[columns.day]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "none"]
+SPEC = spec(
+    "sales",
+    public("region"),
+    public("qty"),
+    measure("amount"),
+    public("day"),
+    sensitive("illness", 0.5, ["flu", "none"]),
+    more="""
 [groups]
 merge = "none"
 [policy]
 rows = "allow"
-"""
+""",
+)
 RAW = f"""
     SELECT (['north', 'south', 'east'])[1 + (i % 3)::INTEGER] AS region, i % 7 AS qty,
            (hash(i) % 10000) / 100 AS amount, DATE '2024-01-01' + (i % 5)::INTEGER AS day,

@@ -34,8 +34,8 @@ def test_categories_are_of_one_kind_and_different(values):
     ("value", "hint"),
     [
         (None, "nullable"),
-        (1.5, "decimals"),
-        (math.nan, "decimals"),
+        (math.inf, "finite"),
+        (math.nan, "finite"),
         (datetime(2020, 1, 1), "range"),
     ],
 )
@@ -295,7 +295,8 @@ GRID = Grid.of(Decimal("0.5"), Decimal(2), Decimal("0.5")).to_dict()
         (Grid.of(date.min, date.max).to_dict() | {"step": 1}, "'step'"),
         (ILLNESS.to_dict() | {"values": "flu"}, "'values'"),
         (ILLNESS.to_dict() | {"values": [1]}, "'values'"),
-        (ILLNESS.to_dict() | {"kind": "real"}, "'kind'"),
+        (ILLNESS.to_dict() | {"kind": "timestamp"}, "'kind'"),
+        (ILLNESS.to_dict() | {"kind": "real"}, "'values'"),
         (ILLNESS.to_dict() | {"kind": {}}, "'kind'"),
         (Categorical((1, 0)).to_dict() | {"kind": "boolean"}, "'values'"),
         (Categorical((1, 0)).to_dict() | {"values": [True, False]}, "'values'"),

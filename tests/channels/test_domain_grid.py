@@ -1,7 +1,8 @@
 """Grids: rounding and counting against exact arithmetic on every point."""
 
+import json
 import math
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.channels import Grid, Interval
+from privsql.channels import Grid, Interval, domain_from_dict
 from privsql.channels.steps import parse_step, step_text
 from privsql.errors import DomainError
 
@@ -539,10 +540,114 @@ def test_an_upper_bound_off_the_grid_names_those_that_fit(arguments, fitting):
     assert caught.value.hint.endswith(f": {fitting}")
 
 
-@pytest.mark.parametrize("text", ["1 month", "2 months", "1 YEAR", "1 quarter", "3 centuries"])
-def test_months_make_no_grid(text):
-    with pytest.raises(DomainError, match="vary in length"):
+@pytest.mark.parametrize("text", ["3 centuries", "1 decade", "-1 month", "120000 months", "month"])
+def test_what_is_no_step_of_time(text):
+    with pytest.raises(DomainError, match="a whole number and a unit"):
         Grid.of(date(2020, 1, 1), date(2021, 1, 1), text)
+
+
+def starts(grid, first, last):
+    """The points of a calendar grid, one after the other."""
+    year, month = first.year, first.month
+    found = []
+    while date(year, month, 1) <= last:
+        found.append(date(year, month, 1))
+        months = 12 * year + month - 1 + grid.stride
+        year, month = months // 12, months % 12 + 1
+    return found
+
+
+dates = st.dates(date(1890, 1, 1), date(2110, 12, 31))
+
+
+@given(
+    dates,
+    dates,
+    st.sampled_from(["1 month", "3 months", "1 year", "5 months", "10 years"]),
+    st.data(),
+)
+def test_a_grid_of_months_is_what_counting_its_days_says(one, other, step, data):
+    lower, upper = sorted((one, other))
+    kind = data.draw(st.sampled_from(["date", "timestamp"]))
+    if kind == "timestamp":
+        lower, upper = (datetime.combine(each, time(7, 30)) for each in (lower, upper))
+    grid = Grid.of(lower, upper, step, nullable=data.draw(st.booleans()))
+    first = grid.lower if kind == "date" else grid.lower.date()
+    last = grid.upper if kind == "date" else grid.upper.date()
+    points = starts(grid, first, last)
+    plain = [
+        value if kind == "date" else value.date() for value in grid.values().to_pylist() if value
+    ]
+    assert plain == points
+    # Outwards: every moment between the bounds has a point, and none is wasted.
+    assert points[0] <= min(one, other)
+    assert points[-1] <= max(one, other) < starts(grid, first, date(2200, 1, 1))[len(points)]
+    # Codes: the point at or before a moment.
+    moments = data.draw(st.lists(st.dates(date(1870, 1, 1), date(2130, 1, 1)), min_size=1))
+    after = starts(grid, first, date(2200, 1, 1))[len(points)]
+    for moment in moments:
+        inside = points[0] <= moment < after
+        for each in (moment, datetime.combine(moment, time(23, 59, 59, 999999))):
+            if inside:
+                assert grid.codes([each])[0] == sum(point <= moment for point in points) - 1
+            else:
+                with pytest.raises(DomainError, match="outside"):
+                    grid.codes([each])
+        # Masses: conditions hold for the points for which they hold one by one.
+        bound = data.draw(st.sampled_from([moment, datetime.combine(moment, time(1))]))
+        seen = [datetime.combine(point, time()) for point in points]
+        at = bound if isinstance(bound, datetime) else datetime.combine(bound, time())
+        assert grid.count(Interval.below(bound)) == sum(each < at for each in seen)
+        assert grid.count(Interval.at_most(bound)) == sum(each <= at for each in seen)
+        assert grid.count(Interval.above(bound)) == sum(each > at for each in seen)
+        assert grid.count(Interval.at_least(bound)) == sum(each >= at for each in seen)
+        assert grid.count([bound]) == sum(each == at for each in seen)
+    codes = np.arange(grid.size)
+    assert (grid.codes(grid.decode(codes)) == codes).all()
+    assert domain_from_dict(json.loads(json.dumps(grid.to_dict()))) == grid
+    assert [grid.value_at(i) for i in range(grid.size)] == grid.values().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "step", "becomes"),
+    [
+        (date(2020, 1, 15), date(2024, 12, 31), "1 month", (date(2020, 1, 1), date(2024, 12, 1))),
+        (date(2020, 5, 17), date(2024, 5, 17), "1 year", (date(2020, 1, 1), date(2024, 1, 1))),
+        (date(1987, 5, 17), date(2024, 5, 17), "10 years", (date(1980, 1, 1), date(2020, 1, 1))),
+        (date(2020, 4, 1), date(2024, 3, 31), "1 year", (date(2020, 4, 1), date(2023, 4, 1))),
+        (date(2020, 2, 2), date(2020, 7, 1), "1 quarter", (date(2020, 1, 1), date(2020, 7, 1))),
+        (date(1, 1, 2), date(9999, 12, 31), "1 month", (date(1, 1, 1), date(9999, 12, 1))),
+        (date(1, 1, 2), date(9999, 12, 31), "10 years", (date(1, 1, 1), date(9991, 1, 1))),
+        (
+            datetime(2020, 1, 1, 0, 1),
+            datetime(2020, 3, 1),
+            "1 month",
+            (datetime(2020, 1, 1), datetime(2020, 3, 1)),
+        ),
+    ],
+)
+def test_bounds_of_months_move_outwards(lower, upper, step, becomes):
+    grid = Grid.of(lower, upper, step)
+    assert (grid.lower, grid.upper) == becomes
+    assert Grid.of(grid.lower, grid.upper, step) == grid
+    assert (grid.codes([lower, upper]) == [0, grid.points - 1]).all()
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.date64(), *(pa.timestamp(u) for u in ("s", "ms", "us", "ns"))]
+)
+def test_months_of_every_type_of_time(kind):
+    given = pa.array([datetime(1969, 12, 31), datetime(1970, 1, 1), None]).cast(kind)
+    grid = Grid.of(date(1969, 12, 1), date(1970, 2, 1), "1 month", nullable=True)
+    assert grid.codes(given).tolist() == [0, 1, 3]
+    far = pa.array([-(2**31), 2**31 - 1] if kind == pa.date32() else [-(2**63), 2**63 - 1])
+    wide = far.cast(pa.int32() if kind == pa.date32() else pa.int64()).view(kind)
+    with pytest.raises(DomainError, match="2 lie outside"):
+        grid.codes(wide)
+    with pytest.raises(DomainError, match="does not fit"):
+        grid.codes(pa.array([1, 2]))
+    with pytest.raises(DomainError, match="does not fit"):
+        grid.codes(pa.array([datetime(1970, 1, 1)], pa.timestamp("us", tz="UTC")))
 
 
 @pytest.mark.parametrize(

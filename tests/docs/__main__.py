@@ -10,14 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.docs.pages import filled, read, typed
+from tests.docs.pages import begin, filled, read, typed
 
 for name in sys.argv[1:]:
     page = read(Path(name))
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+        demo, folder = Path(place) / "privsql-demo", Path(place) / "followed"
         if page.notes.get("folder") == "demo":
-            code, _, said = typed([shutil.which("privsql") or "privsql", "demo"], folder)
+            code, _, said = typed([shutil.which("privsql") or "privsql", "demo"], demo.parent)
             assert code == 0, said
-            folder /= "privsql-demo"
+        begin(page, folder, demo)
         page.path.write_text(filled(page, folder))

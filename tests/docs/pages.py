@@ -5,16 +5,19 @@ A page is Markdown.  Its blocks are followed from top to bottom in one empty fol
     sh       each line in a shell; a server goes on in the background until the page ends
     python   a program of its own
     sql      statements, asked of the release that the page names
+    toml     a file, where the first line is its name: ``# survey.toml``
 
 and a block without a language right after one of these is what it prints, to the letter.  A
 page that begins with ``<!-- folder: demo -->`` is followed in a copy of the folder that
 ``privsql demo`` leaves, and ``<!-- release: clinic.duckdb -->`` names the release of its SQL.
+``<!-- data: survey.csv -->`` puts files of ``examples/data`` there.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +28,9 @@ from unittest.mock import patch
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOTE = re.compile(r"^<!-- (\w+): (.*?) -->$", re.MULTILINE)
-RUN = ("sh", "python", "sql")
+RUN = ("sh", "python", "sql", "toml")
+# A block that is a file says so in its first line.
+FILE = re.compile(r"# ([\w-]+\.toml)\n")
 # Words that begin a line of a shell block; any other is a mistake of the page's.
 COMMANDS = ("privsql ", "cat ", "echo ", "head ", "ls", "cd ", "python ", "printf ")
 
@@ -59,7 +64,7 @@ def read(path: Path) -> Page:
     text = path.read_text()
     steps, found = [], list(BLOCK.finditer(text))
     for i, match in enumerate(found):
-        if match[1] not in RUN:
+        if match[1] not in RUN or (match[1] == "toml" and not FILE.match(match[2])):
             continue
         output = None
         if i + 1 < len(found) and found[i + 1][1] == "":
@@ -144,7 +149,21 @@ def printed(page: Page, step: Step, folder: Path) -> str:
         return shell(step, folder)
     if step.language == "python":
         return python(step, folder)
+    if step.language == "toml":
+        (folder / FILE.match(step.code)[1]).write_text(step.code)
+        return ""
     return sql(step, folder / page.notes["release"])
+
+
+def begin(page: Page, folder: Path, demo: Path | None = None) -> None:
+    """Make the folder in which a page is followed; ``demo`` is what ``privsql demo`` left."""
+    if page.notes.get("folder") == "demo":
+        assert demo is not None
+        shutil.copytree(demo, folder)
+    else:
+        folder.mkdir()
+    for name in page.notes.get("data", "").split():
+        shutil.copy(ROOT / "examples" / "data" / name, folder)
 
 
 def follow(page: Page, folder: Path) -> None:

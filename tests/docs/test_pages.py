@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
+import runpy
 
 import pytest
 
-from tests.docs.pages import ROOT, follow, read
+from tests.docs.pages import ROOT, begin, follow, read
 
 # These pages want a server or are generated; tests/test_docs.py follows them.
 ELSEWHERE = ("bi.md", "functions.md")
@@ -17,10 +17,7 @@ PAGES = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not 
 def test_a_page_is_true(path, demo, tmp_path):
     page = read(path)
     folder = tmp_path / "followed"
-    if page.notes.get("folder") == "demo":
-        shutil.copytree(demo, folder)
-    else:
-        folder.mkdir()
+    begin(page, folder, demo)
     follow(page, folder)
 
 
@@ -32,6 +29,17 @@ def test_an_untrue_page_is_found(tmp_path):
     (tmp_path / "page.md").write_text("```sh\nrm -r x\n```\n")
     with pytest.raises(AssertionError, match="no test runs"):
         follow(read(tmp_path / "page.md"), tmp_path)
+
+
+def test_the_tables_of_the_tutorials_are_what_their_program_makes():
+    """On a change: python examples/data/make.py."""
+    folder = ROOT / "examples" / "data"
+    made = runpy.run_path(str(folder / "make.py"))
+    assert {path.stem for path in folder.glob("*.csv")} == set(made["TABLES"])
+    for name in made["TABLES"]:
+        stored = (folder / f"{name}.csv").read_bytes()
+        assert stored == made["text"](name), name
+        assert len(stored) < 300_000
 
 
 def test_the_notebook_runs_and_holds_what_it_prints(tmp_path):

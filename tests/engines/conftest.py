@@ -6,22 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
+from tests.specs import measure, public, sensitive, spec
 
-SPEC = """
-[release]
-table = "patients"
-
-[columns.job]
-role = "public"
-[columns.note]
-role = "public"
-grouping = false
-[columns.disease]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.4
-domain = ["flu", "hiv", "none"]
-"""
+SPEC = spec(
+    "patients", public("job"), measure("note"), sensitive("disease", 0.4, ["flu", "hiv", "none"])
+)
 
 # A value of the data, never to be quoted.
 SECRET = "Rumpelstiltskin"

@@ -12,7 +12,7 @@ import time
 import duckdb
 import pytest
 
-from privsql.engines import CanceledError, Embedded, Memory, TimedOutError
+from privsql.engines import CanceledError, Embedded, Memory, TimedOutError, Watch, watching
 from privsql.engines.calls import Calls
 from privsql.errors import InterfaceError, InternalError, OperationalError
 
@@ -101,9 +101,10 @@ def test_an_interruption_before_duckdb_has_begun_is_not_lost():
 
 
 def test_time_runs_out():
-    memory = Memory(timeout=0.3)
+    memory = Memory()
     begun = time.monotonic()
-    with pytest.raises(TimedOutError, match=r"longer than 0\.3 seconds") as caught:
+    late = pytest.raises(TimedOutError, match=r"longer than 0\.3 seconds")
+    with late as caught, watching(Watch(0.3)):
         memory.run(ENDLESS)
     assert 0.3 <= time.monotonic() - begun < 30
     assert (caught.value.code, caught.value.sqlstate) == ("timeout", "57014")

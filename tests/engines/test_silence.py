@@ -22,13 +22,14 @@ flu = "SELECT job, count(*) AS n FROM patients WHERE disease = 'flu' GROUP BY jo
 """
 # A statement that DuckDB does not end, and an end of the program that does not wait for it.
 LEFT = """
-from privsql.engines import calls
+from privsql.engines import calls, Watch, watching
 import duckdb
 calls.FAREWELL = {farewell}
-engine = calls.Calls(duckdb.connect(config={{"threads": 1}}), timeout=0.1)
+engine = calls.Calls(duckdb.connect(config={{"threads": 1}}))
 text = "SELECT levenshtein(repeat('a', n::INT), repeat('b', n::INT)) FROM (SELECT 60000 AS n)"
 try:
-    engine.run(lambda cursor: cursor.execute(text).fetchall())
+    with watching(Watch(0.1)):
+        engine.run(lambda cursor: cursor.execute(text).fetchall())
 except privsql.Error as problem:
     print(problem.code, len(calls._STILL))
 """

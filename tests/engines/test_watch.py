@@ -170,8 +170,8 @@ def test_a_function_of_ours_is_broken_off():
     # One thread, as in the database that answers: a function runs on the one that is struck.
     connection = duckdb.connect(config={"threads": 1})
     connection.create_function("endless", endless)
-    calls = Calls(connection, timeout=0.3)
-    with pytest.raises(TimedOutError):
+    calls = Calls(connection)
+    with pytest.raises(TimedOutError), watching(Watch(0.3)):
         calls.run(lambda cursor: cursor.execute("SELECT endless(i) FROM range(3) t(i)").fetchall())
     until = time.monotonic() + 30  # a machine with other work may leave it for a moment
     while calls._left and time.monotonic() < until:
@@ -183,10 +183,10 @@ def test_a_function_of_ours_is_broken_off():
 
 def test_what_never_looks_up_is_left_and_not_many_of_them():
     """A function that waits in C hears neither DuckDB's interruption nor Python's."""
-    calls, gate = Calls(duckdb.connect(), timeout=0.2), threading.Event()
+    calls, gate = Calls(duckdb.connect()), threading.Event()
     for _ in range(LEFT):
         begun = time.monotonic()
-        with pytest.raises(TimedOutError):
+        with pytest.raises(TimedOutError), watching(Watch(0.2)):
             calls.run(lambda _: gate.wait(300))
         assert GRACE < time.monotonic() - begun < 0.2 + GRACE + 2
         assert len(calls._left) <= LEFT
@@ -202,8 +202,8 @@ def test_what_never_looks_up_is_left_and_not_many_of_them():
 
 
 def test_closing_does_not_wait_for_one_that_was_left():
-    calls, gate = Calls(duckdb.connect(), timeout=0.2), threading.Event()
-    with pytest.raises(TimedOutError):
+    calls, gate = Calls(duckdb.connect()), threading.Event()
+    with pytest.raises(TimedOutError), watching(Watch(0.2)):
         calls.run(lambda _: gate.wait(300))
     begun = time.monotonic()
     calls.close()
@@ -214,11 +214,12 @@ def test_closing_does_not_wait_for_one_that_was_left():
 def test_the_program_ends_in_order_though_one_was_left():
     """DuckDB would abort it: its threads must not be ended by Python."""
     body = """
-    from privsql.engines import Memory, TimedOutError
-    memory = Memory(timeout=0.1)
+    from privsql.engines import Memory, TimedOutError, Watch, watching
+    memory = Memory()
     try:
-        memory.run("SELECT levenshtein(repeat('a', 40000), repeat('b', 40000) || i)"
-                   " FROM range(1) t(i)")
+        with watching(Watch(0.1)):
+            memory.run("SELECT levenshtein(repeat('a', 40000), repeat('b', 40000) || i)"
+                       " FROM range(1) t(i)")
     except TimedOutError:
         print(len(memory._calls._left))
     """
@@ -245,7 +246,7 @@ def test_the_program_ends_in_order_though_one_was_left():
     ],
 )
 def test_the_size_of_a_result_is_limited(sql, fits):
-    memory = Memory(timeout=20)
+    memory = Memory()
     most = Most(rows=10, cells=30, bytes=1_000)
     if fits:
         limited, free = memory.run(sql, most=most), memory.run(sql)

@@ -21,6 +21,7 @@ import privsql
 from privsql.errors import OperationalError
 from privsql.fronts.cli.common import Commands, Lazy
 from privsql.fronts.cli.main import SECTIONS, main
+from tests.specs import public, sensitive, spec
 from tests.sql.clinic import publish
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -344,23 +345,14 @@ def test_init_overwrites_only_by_force(tmp_path):
 
 # -- perturb -------------------------------------------------------------------------------
 
-PERTURBED = """[release]
-table = "patients"
-[columns.city]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "none"]
-"""
+PERTURBED = spec("patients", public("city"), sensitive("illness", 0.5, ["flu", "none"]))
 
 
 def test_perturb_overwrites_only_by_force_and_never_what_it_reads(tmp_path):
     rows, spec, batch = (tmp_path / name for name in ("rows.csv", "spec.toml", "batch.csv"))
     rows.write_text("city,illness\nnorth,flu\n")
     spec.write_text(PERTURBED)
-    command = ["perturb", str(spec), "-i", str(rows), "-o"]
+    command = ["perturb", str(spec), "--accept-public", "city", "-i", str(rows), "-o"]
     runner = CliRunner()
     for target in (rows, spec):
         before = target.read_text()
@@ -369,7 +361,12 @@ def test_perturb_overwrites_only_by_force_and_never_what_it_reads(tmp_path):
             assert (done.exit_code, "is an input of this command" in done.stderr) == (1, True)
             assert target.read_text() == before
     done = runner.invoke(main, [*command, str(batch)])
-    assert (done.exit_code, done.stderr.splitlines()[0]) == (0, "perturbed 1 row")
+    assert done.exit_code == 0
+    assert [line.split(" epsilon")[0] for line in done.stderr.splitlines()[:3]] == [
+        "city: public, leaves as it is",
+        "illness: perturbed,",
+        "perturbed 1 row",
+    ]
     first = batch.read_text()
     done = runner.invoke(main, [*command, str(batch)])
     assert (done.exit_code, batch.read_text()) == (1, first)

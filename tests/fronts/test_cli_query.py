@@ -386,9 +386,15 @@ def test_a_device_is_written_to(release):
 def test_explain_is_what_the_connection_explains(release):
     with privsql.connect(release) as con:  # of its own: tables are numbered by statement
         expected = con.explain(FLU).rstrip("\n") + "\n"
+    with privsql.connect(release) as con:
+        everything = con.explain(FLU, verbose=True).rstrip("\n") + "\n"
+    assert len(expected.splitlines()) <= 10 < len(everything.splitlines())
     for text in (FLU, f"EXPLAIN RECONSTRUCTION {FLU}"):
         assert run("explain", release, text).stdout == expected
+        assert run("explain", release, text, "--verbose").stdout == everything
     assert run("query", release, f"EXPLAIN RECONSTRUCTION {FLU}").stdout == expected
+    for words in ("EXPLAIN RECONSTRUCTION VERBOSE", "explain verbose"):
+        assert run("query", release, f"{words} {FLU}").stdout == everything
 
 
 def test_explain_in_other_formats(release):
@@ -415,5 +421,5 @@ def test_both_commands_have_the_same_options():
         name: {option for p in main.commands[name].params for option in p.opts}
         for name in ("query", "explain")
     }
-    assert names["query"] - names["explain"] == {"--error-bars"}
-    assert names["explain"] <= names["query"]
+    assert names["query"] - names["explain"] == {"--error-bars", "--safe-csv"}
+    assert names["explain"] - names["query"] == {"-v", "--verbose"}

@@ -29,25 +29,20 @@ import privsql
 from privsql.errors import OperationalError
 from privsql.fronts.cli.main import main
 from privsql.fronts.cli.process import state_folder
-from privsql.policy.journal import read
+from tests import specs
+from tests.policy.journals import read
 from tests.sql.clinic import publish
 
 CLI = [sys.executable, "-m", "privsql.fronts.cli.main"]
 SMALL = ["--memory", "400MB", "--threads", "1", "--workers", "2", "--look-every", "0"]
 WHOLE = "SELECT count(*) FROM patients WHERE disease = 'flu'"
 REST = f"{WHOLE} AND NOT (job = 'eng' AND gender = 'F' AND favourite = 'flu')"
-VISITS = """
-[release]
-table = "visits"
-source = "{source}"
-[columns.ward]
-role = "public"
-[columns.stayed]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["long", "short"]
-"""
+VISITS = specs.spec(
+    "visits",
+    specs.public("ward"),
+    specs.sensitive("stayed", 0.5, ["long", "short"]),
+    source="{source}",
+)
 
 
 def privsql_(*arguments: str | Path, given: str | None = None, **more: str) -> tuple[int, str, str]:

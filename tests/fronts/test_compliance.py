@@ -25,18 +25,11 @@ import dbapi20
 
 import privsql
 from privsql.fronts.dbapi.connection import Connection
+from tests.specs import sensitive, spec
 
 from .fake import FakeSession
 
-SPEC = """
-[release]
-table = "nothing"
-[columns.a]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["x", "y"]
-"""
+SPEC = spec("nothing", sensitive("a", 0.5, ["x", "y"]))
 
 
 @cache

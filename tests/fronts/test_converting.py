@@ -21,6 +21,7 @@ from privsql.fronts.cli.conversion import convert, upgraded_release
 from privsql.fronts.cli.main import main
 from privsql.fronts.pgwire.auth import users
 from privsql.policy import history
+from privsql.publish import staging
 from privsql.publish.append.append import append
 from privsql.publish.keys import key as keys
 from privsql.publish.keys import ledger
@@ -373,7 +374,7 @@ def test_a_line_is_not_entered_in_a_ledger_that_was_replaced(
 ) -> None:
     """Whoever waited for the lock of the old file must find the new one."""
     path = folder / "clinic.key.ledger"
-    lock, replaced = ledger.lock, []
+    lock, replaced = staging.lock, []
 
     def waits(descriptor: int, **how: bool) -> None:
         lock(descriptor, **how)
@@ -384,7 +385,7 @@ def test_a_line_is_not_entered_in_a_ledger_that_was_replaced(
 
     kept = ledger.Ledger(path, "x")
     before = len(kept.publications())
-    monkeypatch.setattr(ledger, "lock", waits)
+    monkeypatch.setattr(staging, "lock", waits)
     kept.record("t", "person", {}, "r")
     assert replaced
     assert len(ledger.Ledger(path, "x").publications()) == before + 1

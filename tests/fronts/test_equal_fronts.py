@@ -371,7 +371,7 @@ def by_sqlalchemy(release: Path, folder: Path) -> Iterator[Front]:
 def by_wire(release: Path, folder: Path, *, binary: bool) -> Iterator[Front]:
     psycopg = pytest.importorskip("psycopg")
     pytest.importorskip("privsql.fronts.pgwire.server")
-    from tests.wire.conftest import serving
+    from tests.fronts.pgwire.conftest import serving
 
     with (
         serving([release], folder) as running,

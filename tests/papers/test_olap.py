@@ -21,9 +21,9 @@ from privsql.audit.criteria.amplification import (
 )
 from privsql.channels import Grid, Interval, Replace, Uniform
 from udfs.invert import invert
-from udfs.iterate import expectation_maximisation
+from udfs.iterate import certificate, expectation_maximisation
 from udfs.kron import Array, Kron, retention_factor, transition
-from udfs.mle import certificate, maximum_likelihood
+from udfs.mle import maximum_likelihood
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = [

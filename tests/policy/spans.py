@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from scipy import sparse
 
 from privsql.policy.basis import Floats
 from privsql.policy.leverage import Admission, Cells, Leverage
+
+
+def stacked(cells: Sequence[sparse.csr_array | Floats]) -> Cells:
+    """Stack one matrix (or one vector) per cell."""
+    parts = [sparse.csr_array(np.atleast_2d(c)) if isinstance(c, np.ndarray) else c for c in cells]
+    owner = np.repeat(np.arange(len(parts)), [part.shape[0] for part in parts])
+    whole = sparse.csr_array(sparse.vstack(parts, format="csr"))
+    return Cells(whole, owner.astype(np.int64), len(parts))
 
 
 def admit(user: Leverage, cells: Cells) -> Admission:

@@ -20,12 +20,14 @@ import pytest
 import privsql
 from privsql.errors import Error
 from privsql.policy.history import History
-from privsql.policy.journal import Journal, read
+from privsql.policy.journal import Journal
 from privsql.policy.limits import Limits
 from privsql.session.gate import Served
 from privsql.session.session import Session
 from tests.policy.attacks import FRONTS, Ask, Attack, Front, Local, Seen, Step, attacks
+from tests.policy.journals import read
 from tests.sizes import SOAK
+from tests.specs import measure, public, sensitive, spec
 from tests.sql.clinic import publish
 
 ATTACKS = attacks()
@@ -43,28 +45,20 @@ WARDS = """
           FROM range(3001) AS r(i))
 """
 
-WARDS_SPEC = """
-[release]
-table = "wards"
-[columns.town]
-role = "public"
-[columns.shift]
-role = "public"
-[columns.pay]
-role = "public"
-grouping = false
-[columns.ill]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.8
-accept_epsilon = true
-domain = ["flu", "none"]
+WARDS_SPEC = spec(
+    "wards",
+    public("town"),
+    public("shift"),
+    measure("pay"),
+    sensitive("ill", 0.8, ["flu", "none"], accept_epsilon=True),
+    more="""
 [groups]
 minimum = 20
 [policy]
 personal_groups = "refuse"
 min_rows = 10
-"""
+""",
+)
 
 TABLES = {
     "places": pa.table({"job": ["eng", "law", "med"], "floor": [1, 2, 3]}),

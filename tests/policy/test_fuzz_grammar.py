@@ -122,7 +122,10 @@ def test_decisions_and_answers_do_not_depend_on_one_groups_values(
 ) -> None:
     rng, begun, seen = random.Random(SEED), time.process_time(), Counter[str]()
     one, other = worlds
-    while time.process_time() - begun < SECONDS or not (seen["isolated"] and seen["whole"]):
+    # What must be seen does not depend on how fast the machine is today.
+    while time.process_time() - begun < SECONDS or not (
+        seen["whole"] and seen["answered"] and seen["personal-group"] + seen["cells refused"]
+    ):
         sql, parameters = generate(rng).printed()
         kind = rng.choice(("isolated", "isolated", "whole"))
         if kind == "isolated":

@@ -17,15 +17,15 @@ import pytest
 from privsql.errors import OperationalError
 from privsql.policy import history as module
 from privsql.policy.history import VERSION, History, HistoryError
-from privsql.policy.leverage import Atoms, Cells, Leverage
-from tests.policy.spans import admit, leverages
+from privsql.policy.leverage import Atoms, Leverage
+from tests.policy.spans import admit, leverages, stacked
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Atoms(np.array([30, 30, 30, 30]), np.array([0, 1, 2, 3]))
 
 
 def ask(history: History, *chosen: float, user: str = "ann", table: Atoms = TABLE) -> bool:
-    cells = Cells.of([np.array(chosen, dtype=float) * table.rows])
+    cells = stacked([np.array(chosen, dtype=float) * table.rows])
     return bool(history.check(user, "release", table, cells).admitted[0])
 
 
@@ -63,9 +63,7 @@ def test_a_restarted_server_remembers(path):
 def test_a_restarted_server_decides_as_if_it_had_never_stopped(path):
     rng = np.random.default_rng(1)
     table = Atoms(rng.integers(1, 50, 60), rng.integers(0, 30, 60))
-    cells = [
-        Cells.of(list((rng.random((n, 60)) < 0.6) * table.rows * 1.0)) for n in [2] * 25 + [90]
-    ]
+    cells = [stacked(list((rng.random((n, 60)) < 0.6) * table.rows * 1.0)) for n in [2] * 25 + [90]]
     plain = Leverage(table)
     for number, each in enumerate(cells):
         with History(path) as history:
@@ -74,7 +72,7 @@ def test_a_restarted_server_decides_as_if_it_had_never_stopped(path):
         expected = admit(plain, each)
         assert found.admitted.tolist() == expected.admitted.tolist(), number
         np.testing.assert_allclose(leverages(known), leverages(plain), atol=1e-10)
-    assert plain.rank > 10
+    assert plain._basis.dimension > 10
 
 
 def test_an_entry_holds_indices_and_weights_alone(path):
@@ -309,7 +307,8 @@ SERVER = """
 import json, sys
 import numpy as np
 from privsql.policy.history import History
-from privsql.policy.leverage import Atoms, Cells
+from privsql.policy.leverage import Atoms
+from tests.policy.spans import stacked
 path, seed = sys.argv[1], int(sys.argv[2])
 table = Atoms(np.full(12, 20), np.arange(12))
 rng = np.random.default_rng(seed)
@@ -319,7 +318,7 @@ with History(path) as history:
     for _ in range(40):
         sys.stdin.readline()
         asked = (rng.random(12) < 0.5) * 20.0
-        if history.check("ann", "release", table, Cells.of([asked])).admitted[0]:
+        if history.check("ann", "release", table, stacked([asked])).admitted[0]:
             given.append(asked.tolist())
         print("asked", flush=True)
 print(json.dumps(given))
@@ -375,7 +374,7 @@ def test_threads_of_one_server_keep_to_the_limit(path):
             try:
                 for _ in range(15):
                     asked = (rng.random(12) < 0.5) * 20.0
-                    if history.check("ann", "r", table, Cells.of([asked])).admitted[0]:
+                    if history.check("ann", "r", table, stacked([asked])).admitted[0]:
                         given.append(asked.tolist())
             except BaseException as error:
                 errors.append(error)
@@ -393,7 +392,8 @@ CRASH = """
 import os, signal, sys
 import numpy as np
 from privsql.policy.history import History
-from privsql.policy.leverage import Atoms, Cells, Leverage
+from privsql.policy.leverage import Atoms, Leverage
+from tests.policy.spans import stacked
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "after":
@@ -403,7 +403,7 @@ else:
     History._store = lambda *a: (store(*a), die())
 table = Atoms(np.array([30, 30, 30, 30]), np.array([0, 1, 2, 3]))
 history = History(sys.argv[1])
-history.check("ann", "release", table, Cells.of([np.array([30.0, 30, 30, 0])]))
+history.check("ann", "release", table, stacked([np.array([30.0, 30, 30, 0])]))
 print("answered", flush=True)
 """
 

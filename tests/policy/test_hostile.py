@@ -221,6 +221,6 @@ def test_statements_that_timed_out_leave_no_tables_behind(session):
 
 def test_plans_of_long_statements_are_not_kept(session):
     session.run("SELECT COUNT(*) FROM patients")
-    kept = len(session._loading._plans)
+    kept = len(session._loading._plans._known)
     session.run("SELECT COUNT(*), '" + "x" * SHORT + "' FROM patients")
-    assert len(session._loading._plans) == kept
+    assert len(session._loading._plans._known) == kept

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from privsql.errors import DataError, OperationalError
 from privsql.policy import journal as module
-from privsql.policy.journal import DECISIONS, Entry, Journal, JournalError, digest, files, read
+from privsql.policy.journal import DECISIONS, Entry, Journal, JournalError, digest
+from tests.policy import journals
+from tests.policy.journals import files, read
 
 ENTRY = Entry(
     "ann",
@@ -151,7 +153,7 @@ def test_a_changed_byte_is_noticed(tmp_path):
 
 @given(st.binary(max_size=300))
 def test_garbage_is_never_an_entry(data):
-    assert all(module._entry(line) is None for line in data.split(b"\n"))
+    assert all(journals._entry(line) is None for line in data.split(b"\n"))
 
 
 def test_lines_that_are_right_and_say_something_else_are_bad(tmp_path):
@@ -167,7 +169,7 @@ def test_lines_that_are_right_and_say_something_else_are_bad(tmp_path):
 
 
 def test_a_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_LONGEST_LINE", 1_000)
+    monkeypatch.setattr(journals, "_LONGEST_LINE", 1_000)
     path = tmp_path / "log"
     path.write_bytes(b"x" * 10_500 + b"\n")
     Journal(path).append(ENTRY)

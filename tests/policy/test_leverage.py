@@ -13,7 +13,7 @@ from scipy import sparse
 from privsql.errors import DataError, InternalError
 from privsql.policy import leverage as module
 from privsql.policy.leverage import Atoms, Cells, Leverage
-from tests.policy.spans import admit, leverages
+from tests.policy.spans import admit, leverages, stacked
 
 LIMIT = 0.9
 
@@ -29,7 +29,7 @@ def weights(table: Atoms, *row_weights: float) -> np.ndarray:
 
 
 def ask(user: Leverage, *row_weights: float) -> bool:
-    return bool(admit(user, Cells.of([weights(user.atoms, *row_weights)])).admitted[0])
+    return bool(admit(user, stacked([weights(user.atoms, *row_weights)])).admitted[0])
 
 
 def slow_leverages(table: Atoms, raw: np.ndarray) -> np.ndarray:
@@ -55,7 +55,7 @@ def slow_leverages(table: Atoms, raw: np.ndarray) -> np.ndarray:
 def test_one_group_alone_is_not_admitted_and_leaves_no_trace():
     user = Leverage(atoms([40, 60]))
     assert not ask(user, 1, 0)
-    assert user.rank == 0
+    assert user._basis.dimension == 0
     assert leverages(user).tolist() == [0, 0]
 
 
@@ -83,7 +83,7 @@ def test_a_complement_against_the_total():
     assert ask(user, 1, 1, 1, 1)
     assert ask(user, 1, 1, 0, 0)
     assert ask(user, 0, 0, 1, 1)  # known already
-    assert user.rank == 2
+    assert user._basis.dimension == 2
     assert not ask(user, 1, 0, 0, 0)
     assert not ask(user, 0, 1, 1, 1)
 
@@ -114,9 +114,9 @@ def test_after_the_total_a_second_cell_is_suppressed():
         weights(table, 0, 0, 1, 1, 0),
         weights(table, 0, 0, 0, 0, 1),
     ]
-    assert admit(user, Cells.of(cells)).admitted.tolist() == [True, False, False]
+    assert admit(user, stacked(cells)).admitted.tolist() == [True, False, False]
     # Without the total both large cells are fine.
-    assert admit(Leverage(table), Cells.of(cells)).admitted.tolist() == [True, True, False]
+    assert admit(Leverage(table), stacked(cells)).admitted.tolist() == [True, True, False]
 
 
 def test_a_condition_that_cuts_a_merged_group():
@@ -137,7 +137,7 @@ def test_one_heavy_weight_is_a_personal_answer():
     for weight in (1e3, 1e6, 1e9, 1e200, 1e308):
         user = Leverage(table)
         with np.errstate(over="raise"):
-            W = Cells.of([weights(table, weight / 1e3, 1 / 1e3, 1 / 1e3)])
+            W = stacked([weights(table, weight / 1e3, 1 / 1e3, 1 / 1e3)])
         assert not admit(user, W).admitted[0]
     assert ask(Leverage(table), 10, 1, 1)
 
@@ -147,7 +147,7 @@ def test_a_group_hidden_in_late_digits_is_a_new_direction(digits):
     user = Leverage(atoms([30, 400, 500, 20]))
     assert ask(user, 1, 1, 1, 0)
     assert not ask(user, 1 + digits, 1, 1, 0)
-    assert user.rank == 1
+    assert user._basis.dimension == 1
     assert ask(user, 2.5, 2.5, 2.5, 0)
 
 
@@ -165,13 +165,13 @@ def test_a_residual_too_faint_to_know_its_direction_is_not_admitted():
     table = atoms([20] * 8)
     old, other = weights(table, 1, 1, 1, 1, 0, 0, 0, 0), weights(table, 0, 0, 1, 1, 1, 1, 0, 0)
     user = Leverage(table)
-    assert admit(user, Cells.of([old])).admitted[0]
-    assert not admit(user, Cells.of([old + 1e-12 * other])).admitted[0]
+    assert admit(user, stacked([old])).admitted[0]
+    assert not admit(user, stacked([old + 1e-12 * other])).admitted[0]
     fine = weights(table, 0, 0, 0, 0, 1, 1, 1, 1)
     pair = np.stack([fine, old + 1e-12 * other])
-    assert not admit(user, Cells.of([pair])).admitted[0]
-    assert user.rank == 1
-    assert admit(user, Cells.of([other])).admitted[0]
+    assert not admit(user, stacked([pair])).admitted[0]
+    assert user._basis.dimension == 1
+    assert admit(user, stacked([other])).admitted[0]
 
 
 def test_a_drowning_weight_in_a_wide_statement():
@@ -180,7 +180,7 @@ def test_a_drowning_weight_in_a_wide_statement():
     assert ask(user, *[1] * 200, *[0] * 80)
     cells = grouped(table, np.arange(280) // 4).weights
     hidden = weights(table, *[1e15] * 200, 1, *[0] * 79)
-    answer = admit(user, Cells.of([hidden, *(cells[[i]] for i in range(70))]))
+    answer = admit(user, stacked([hidden, *(cells[[i]] for i in range(70))]))
     assert answer.admitted.tolist() == [False, *[True] * 70]
 
 
@@ -189,40 +189,40 @@ def test_an_exact_repeat_is_admitted_whatever_its_digits():
     odd = (1e-9, 1, 1, 1e-12)
     assert ask(user, *odd)
     assert ask(user, 1, 2, 1, 3)
-    before = user.rank
+    before = user._basis.dimension
     assert ask(user, *odd)
-    assert user.rank == before
+    assert user._basis.dimension == before
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_weights_that_are_no_numbers_are_refused(bad):
     user = Leverage(atoms([10, 10]))
-    answer = admit(user, Cells.of([np.array([bad, 1.0]), np.array([10.0, 10.0])]))
+    answer = admit(user, stacked([np.array([bad, 1.0]), np.array([10.0, 10.0])]))
     assert answer.admitted.tolist() == [False, True]
 
 
 def test_an_aggregate_of_nothing_says_nothing():
     user = Leverage(atoms([10, 10]))
     assert ask(user, 0, 0)
-    assert user.rank == 0
+    assert user._basis.dimension == 0
 
 
 def test_all_vectors_of_a_cell_or_none():
     table = atoms([30, 30, 30])
     user = Leverage(table)
     pair = np.stack([weights(table, 1, 1, 1), weights(table, 1, 1, 0)])
-    answer = admit(user, Cells.of([pair, weights(table, 1, 1, 1)]))
+    answer = admit(user, stacked([pair, weights(table, 1, 1, 1)]))
     assert answer.admitted.tolist() == [False, True]
-    assert user.rank == 1
+    assert user._basis.dimension == 1
     assert answer.added.toarray().tolist() == [[30, 30, 30]]
 
 
 def test_nothing_changes_before_the_commit():
     user = Leverage(atoms([30, 30, 30]))
-    first = user.propose(Cells.of([weights(user.atoms, 1, 1, 0)]))
+    first = user.propose(stacked([weights(user.atoms, 1, 1, 0)]))
     assert first.admission.admitted.all()
-    assert user.rank == 0
-    second = user.propose(Cells.of([weights(user.atoms, 0, 1, 1)]))
+    assert user._basis.dimension == 0
+    second = user.propose(stacked([weights(user.atoms, 0, 1, 1)]))
     with pytest.raises(InternalError):
         user.commit(first)
     before = leverages(user)
@@ -237,7 +237,7 @@ def test_a_proposal_that_is_dropped_leaves_merged_groups_as_they_were():
     user = Leverage(atoms([10, 10, 40, 40], [0, 0, 1, 2]))
     assert ask(user, 1, 0, 1, 0)
     before = leverages(user).tolist()
-    dropped = user.propose(Cells.of([weights(user.atoms, 0, 2, 0, 1)]))
+    dropped = user.propose(stacked([weights(user.atoms, 0, 2, 0, 1)]))
     assert dropped.admission.admitted.all()
     assert leverages(user).tolist() == before
 
@@ -246,9 +246,9 @@ def test_a_proposal_that_is_dropped_leaves_merged_groups_as_they_were():
 def test_past_the_cap_only_old_answers_are_given(cap):
     user = Leverage(atoms([10] * 6), **cap)
     assert ask(user, 1, 1, 0, 0, 0, 0)
-    late = admit(user, Cells.of([weights(user.atoms, 0, 0, 1, 1, 0, 0)]))
+    late = admit(user, stacked([weights(user.atoms, 0, 0, 1, 1, 0, 0)]))
     assert (late.admitted.tolist(), late.full) == ([False], True)
-    again = admit(user, Cells.of([weights(user.atoms, 3, 3, 0, 0, 0, 0)]))
+    again = admit(user, stacked([weights(user.atoms, 3, 3, 0, 0, 0, 0)]))
     assert (again.admitted.tolist(), again.full) == ([True], False)
 
 
@@ -258,7 +258,7 @@ def test_atoms_that_are_no_table_are_an_error():
     with pytest.raises(DataError):
         atoms([])
     with pytest.raises(DataError):
-        admit(Leverage(atoms([1, 2])), Cells.of([np.ones(3)]))
+        admit(Leverage(atoms([1, 2])), stacked([np.ones(3)]))
 
 
 # -- against slow computations ---------------------------------------------------------------
@@ -299,7 +299,7 @@ def test_decisions_and_leverages_are_those_of_the_definition(seed):
         cells = [random_cell(rng, table) for _ in range(int(rng.integers(1, 4)))]
         if len(kept) and rng.random() < 0.3:  # an old answer in another dress
             cells.append(rng.normal(size=(1, len(kept))) @ kept)
-        answer = admit(user, Cells.of(cells))
+        answer = admit(user, stacked(cells))
         for cell, admitted in zip(cells, answer.admitted, strict=True):
             grown = np.concatenate([kept, cell])
             worst = slow_leverages(table, grown).max(initial=0)
@@ -316,7 +316,7 @@ def test_no_least_squares_attack_comes_closer_than_the_bound(seed):
     table = random_table(rng)
     user = Leverage(table)
     asked = [random_cell(rng, table) for _ in range(25)]
-    admitted = admit(user, Cells.of(asked)).admitted
+    admitted = admit(user, stacked(asked)).admitted
     kept = [cell for cell, fine in zip(asked, admitted, strict=True) if fine]
     if not kept:
         return
@@ -360,10 +360,10 @@ def test_a_wide_group_by_is_decided_as_its_cells_in_turn(seed, way, monkeypatch)
     statements = [
         grouped(table, rng.integers(0, 120, 400)),
         grouped(table, np.arange(400) // 4),
-        Cells.of([rng.integers(0, 2, 400) * table.rows]),
+        stacked([rng.integers(0, 2, 400) * table.rows]),
     ]
     turn, together = Leverage(table), Leverage(table)
-    for cells in [Cells.of(history), *statements]:
+    for cells in [stacked(history), *statements]:
         with monkeypatch.context() as patched:
             patched.setattr(module, "TOGETHER", 10**9)
             slow = admit(turn, cells)
@@ -373,9 +373,9 @@ def test_a_wide_group_by_is_decided_as_its_cells_in_turn(seed, way, monkeypatch)
                 patched.setattr(module, "MOST_TRIALS", 10**6)
             fast = admit(together, cells)
         assert fast.admitted.tolist() == slow.admitted.tolist()
-        assert together.rank == turn.rank
+        assert together._basis.dimension == turn._basis.dimension
         np.testing.assert_allclose(leverages(together), leverages(turn), atol=1e-9)
-    assert turn.rank > 100
+    assert turn._basis.dimension > 100
 
 
 def test_two_aggregates_a_cell_and_a_total_in_one_statement():
@@ -384,12 +384,12 @@ def test_two_aggregates_a_cell_and_a_total_in_one_statement():
     keys = np.arange(900) // 9
     counts, sums = (grouped(table, keys, w).weights for w in (None, rng.uniform(1, 3, 900)))
     pairs = [sparse.vstack([counts[[i]], sums[[i]]], format="csr") for i in range(100)]
-    cells = Cells.of([table.rows.astype(float), *map(sparse.csr_array, pairs)])
+    cells = stacked([table.rows.astype(float), *map(sparse.csr_array, pairs)])
     user = Leverage(table)
     answer = admit(user, cells)
     kept = np.concatenate([c.toarray() for c in np.array(pairs, dtype=object)[answer.admitted[1:]]])
     assert answer.admitted.sum() > 90
-    assert user.rank == len(kept) + (not answer.admitted.all())
+    assert user._basis.dimension == len(kept) + (not answer.admitted.all())
     expected = slow_leverages(table, np.concatenate([kept, table.rows[np.newaxis]]))
     np.testing.assert_allclose(leverages(user), expected, atol=1e-9)
 
@@ -399,10 +399,10 @@ def test_ten_thousand_cells_behind_a_total_stay_sparse():
     size = 40_000
     table = Atoms(rng.integers(10, 60, size), np.arange(size))
     user = Leverage(table)
-    assert admit(user, Cells.of([table.rows.astype(float)])).admitted.all()
+    assert admit(user, stacked([table.rows.astype(float)])).admitted.all()
     answer = admit(user, grouped(table, np.arange(size) // 4))
     assert answer.admitted.all()
-    assert user.rank == 10_000
+    assert user._basis.dimension == 10_000
     assert user.entries < 20 * size
     again = admit(user, grouped(table, np.arange(size) // 8))  # sums of answered cells
     assert again.admitted.all()
@@ -420,7 +420,7 @@ def test_a_statement_that_costs_too_much_is_turned_away_and_says_so(monkeypatch)
     for trials in (3, 200):
         monkeypatch.setattr(module, "MOST_TRIALS", trials)
         user = Leverage(table)
-        assert admit(user, Cells.of([table.rows.astype(float)])).admitted.all()
+        assert admit(user, stacked([table.rows.astype(float)])).admitted.all()
         given[trials] = admit(user, cells)
         assert leverages(user).max() <= LIMIT + 1e-9
     assert given[3].full
@@ -437,12 +437,12 @@ def test_restored_vectors_give_the_same_leverages(seed):
     table = wide_table(rng, 300, 200)
     user, stored = Leverage(table), []
     for _ in range(3):
-        few = Cells.of([random_cell(rng, table) for _ in range(3)])
+        few = stacked([random_cell(rng, table) for _ in range(3)])
         stored += [admit(user, few).added]
         stored += [admit(user, grouped(table, rng.integers(0, 70, 300))).added]
     twin = Leverage(table)
     twin.restore(stored)
-    assert twin.rank == user.rank
+    assert twin._basis.dimension == user._basis.dimension
     np.testing.assert_allclose(leverages(twin), leverages(user), atol=1e-9)
-    late = Cells.of([random_cell(rng, table) for _ in range(5)])
+    late = stacked([random_cell(rng, table) for _ in range(5)])
     assert admit(twin, late).admitted.tolist() == admit(user, late).admitted.tolist()

@@ -225,5 +225,6 @@ def test_explain_says_what_would_happen(session: Session) -> None:
         ),
     ):
         assert f"policy: {said}" in session.explain(text)
+        assert f"policy: {said}" in session.explain(text, verbose=True)
     rows = session.run(f"EXPLAIN RECONSTRUCTION {SINGLE[0]}").table.to_pylist()
     assert any("1 would not be answered" in str(row.values()) for row in rows)

@@ -10,10 +10,11 @@ import pytest
 
 from privsql.errors import Error
 from privsql.policy.history import History
-from privsql.policy.journal import Journal, JournalError, read
+from privsql.policy.journal import Journal, JournalError
 from privsql.policy.personal import PersonalGroup, TooClose
 from privsql.session.gate import Served
 from privsql.session.session import Session
+from tests.policy.journals import read
 from tests.sql.clinic import publish
 
 GROUP = "job = 'eng' AND gender = 'F' AND favourite = 'flu'"

@@ -15,18 +15,11 @@ import pytest
 import privsql
 from privsql.errors import DataError, Error, OperationalError
 from privsql.release.reading import SpecError
+from tests import specs
 from tests.publish.test_job import SPEC, clinic, left_behind, publish, rows
 from tests.sizes import sized
 
-ONE = """
-[release]
-table = "t"
-[columns.s]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.4
-domain = ["a", "b"]
-"""
+ONE = specs.spec("t", specs.sensitive("s", 0.4, ["a", "b"]))
 
 
 @pytest.fixture

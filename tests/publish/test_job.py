@@ -21,34 +21,19 @@ from privsql.publish.keys.key import new_key
 from privsql.publish.keys.ledger import LedgerError
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT
 from privsql.release.reading import SpecError
+from tests import specs
 
-SPEC = """
-[release]
-table = "patients"
-unit = "patient_id"
-
-[columns.patient_id]
-role = "drop"
-[columns.name]
-role = "drop"
-[columns.gender]
-role = "public"
-[columns.job]
-role = "public"
-[columns.cost]
-role = "public"
-grouping = false
-[columns.disease]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.4
-domain = ["flu", "hiv", "none"]
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = { lower = 0, upper = 99, step = 1 }
-"""
+SPEC = specs.spec(
+    "patients",
+    specs.drop("patient_id"),
+    specs.drop("name"),
+    specs.public("gender"),
+    specs.public("job"),
+    specs.measure("cost"),
+    specs.sensitive("disease", 0.4, ["flu", "hiv", "none"]),
+    specs.sensitive("age", 0.5, specs.grid(0, 99)),
+    unit="patient_id",
+)
 
 
 def clinic(rows: int = 20_000, seed: int = 1) -> pa.Table:
@@ -328,7 +313,7 @@ def test_nulls_are_a_value_where_the_domain_has_them(place):
     table = clinic()
     holes = [None if i % 10 == 0 else v for i, v in enumerate(table["disease"].to_pylist())]
     pq.write_table(table.set_column(5, "disease", pa.array(holes)), place / "raw.parquet")
-    with pytest.raises(DataError, match="2,000 are NULL"):
+    with pytest.raises(DataError, match="disease: 2,000 values are NULL"):
         publish(place)
     nullable = SPEC.replace(
         'domain = ["flu", "hiv", "none"]',
@@ -574,7 +559,8 @@ def test_perturb_and_append_from_the_command_line(tmp_path):
     (tmp_path / "spec.toml").write_text(LOCAL)
     made = run("publish", "spec.toml", "--source", "raw.csv", "-o", "r.duckdb", place=tmp_path)
     assert made.returncode == 0, made.stderr
-    done = run("perturb", "spec.toml", "-i", "more.csv", "-o", "batch.csv", place=tmp_path)
+    agreed = ["--accept-public", "all"]
+    done = run("perturb", "spec.toml", "-i", "more.csv", "-o", "batch.csv", *agreed, place=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "perturbed 50 rows" in done.stderr
     joined = run("append", "r.duckdb", "batch.csv", place=tmp_path)
@@ -604,11 +590,13 @@ def watched(*arguments):
 job.working = watched
 assert appending.working is working is database.working
 job.publish("raw.parquet", "out.duckdb", spec="spec.toml", seed=1)
-for source in ("raw.parquet", "out.duckdb::patients"):
+import duckdb
+with duckdb.connect("rows.duckdb") as made:
+    made.execute("CREATE TABLE patients AS FROM 'raw.parquet'")
+for source in ("raw.parquet", "rows.duckdb::patients"):
     opened = open_source([source])
     seen.append(opened.connection.execute(loud).fetchall()[0][0])
     opened.close()
-import duckdb
 print(seen, duckdb.connect().execute(loud).fetchall())
 """
 

@@ -164,6 +164,34 @@ def test_the_same_parameters_are_counted_once(ledger):
     assert str(found) == "epsilon 1.5 (age 1.5); 4 in all"
 
 
+def test_several_rows_a_person_have_no_epsilon(ledger):
+    """Neither the publication itself nor any other of these persons, before or after it."""
+    found = ledger.check("visits", "id", {"age": AGE}, rows_per_unit=4)
+    assert (found.columns, found.epsilon, found.worst) == ({"age": 6.0}, math.inf, math.inf)
+    assert str(found) == (
+        "no epsilon: a person has up to 4 rows, which lose up to 6 together (age 6);"
+        " first publication"
+    )
+    ledger.record("visits", "id", {"age": AGE}, "r1", rows_per_unit=4)
+    assert ledger.publications()[0].rows_per_unit == 4
+    later = ledger.check("patients", "id", {"cost": OTHER})
+    assert (later.rows_per_unit, later.epsilon) == (4, math.inf)
+    assert later.columns == {"age": 6.0, "cost": 0.5}
+    assert ledger.check("pupils", "pupil", {"age": AGE}).epsilon == 1.5  # other persons
+    changed = ledger.check("visits", "id", {"age": replace(AGE, state="b")}, rows_per_unit=2)
+    assert changed.columns == {"age": 6.0}
+    assert "epsilon" not in changed.change()
+
+
+def test_lines_of_one_row_a_person_are_written_as_ever(ledger):
+    ledger.record("patients", "id", {"age": AGE}, "r1")
+    assert "rows_per_unit" not in ledger.path.read_text()
+    for wrong in ("0", "-1", '"x"'):
+        line = ledger.path.read_text().replace("{", f'{{"rows_per_unit": {wrong}, ', 1)
+        with pytest.raises(ValueError, match=r"at least one row|invalid literal"):
+            Publication.from_json(line)
+
+
 def test_other_parameters_are_refused_or_add_up(ledger):
     ledger.record("patients", "id", {"age": AGE}, "r1")
     with pytest.raises(LedgerError, match="age of the same persons") as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import itertools
+import math
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import duckdb
@@ -18,37 +21,26 @@ import pytest
 
 import privsql
 from privsql.channels import Uniform
-from privsql.errors import DataError, Error, NotSupportedError, OperationalError
+from privsql.errors import DataError, Error, NotSupportedError, OperationalError, ProgrammingError
 from privsql.fronts.cli.main import main
 from privsql.publish.append import local as local_module
 from privsql.publish.append.append import append
-from privsql.publish.append.batches import write_csv
 from privsql.publish.append.local import perturb, perturb_file
 from privsql.publish.keys.key import new_key, read_key
 from privsql.publish.keys.ledger import LedgerError, Publication
 from privsql.publish.keys.randomness import Seeded
 from privsql.release.names import GROUP, MULTIPLICITY
 from privsql.release.spec import parse_spec
+from tests import specs
 
-SPEC = """
-[release]
-table = "visits"
-unit = "id"
-[columns.id]
-role = "drop"
-[columns.city]
-role = "public"
-[columns.illness]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "cold", "none"]
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = { lower = 0, upper = 9, step = 1 }
-"""
+SPEC = specs.spec(
+    "visits",
+    specs.drop("id"),
+    specs.public("city"),
+    specs.sensitive("illness", 0.5, ["flu", "cold", "none"]),
+    specs.sensitive("age", 0.5, specs.grid(0, 9)),
+    unit="id",
+)
 
 
 def rows(count: int, start: int = 0, cities=("north", "south")) -> str:
@@ -61,11 +53,11 @@ def rows(count: int, start: int = 0, cities=("north", "south")) -> str:
 
 
 def batch(text: str, spec: str = SPEC, seed: int = 1) -> str:
-    out = io.StringIO()
-    made = local_module.Local(parse_spec(spec), Seeded(seed))
-    rows_of = local_module._csv_rows(io.StringIO(text), made)
-    write_csv(made.rules, made.names, made.perturbed(rows_of), out)
-    return out.getvalue()
+    with tempfile.TemporaryDirectory() as folder:
+        given, made = Path(folder, "rows.csv"), Path(folder, "batch.csv")
+        given.write_text(text)
+        perturb_file(parse_spec(spec), given, made, Seeded(seed))
+        return made.read_text()
 
 
 @pytest.fixture
@@ -357,7 +349,7 @@ def test_where_nothing_can_be_written_is_told(tmp_path):
 
 def test_a_public_value_of_another_type_is_told_without_it(release, tmp_path):
     spec = SPEC.replace('table = "visits"', 'table = "t"')
-    numbers = typed(50).set_column(1, "city", pa.array(range(50)))
+    numbers = typed(50).set_column(1, "city", pa.array([i % 25 for i in range(50)]))
     pq.write_table(numbers, tmp_path / "rows.parquet")
     source = str(tmp_path / "rows.parquet")
     privsql.publish(source, tmp_path / "t.duckdb", spec=parse_spec(spec), seed=1)
@@ -383,9 +375,10 @@ def test_several_rows_a_person_cost_the_release_its_epsilon(tmp_path):
     report = privsql.publish(
         str(tmp_path / "raw.csv"), tmp_path / "r.duckdb", spec=tmp_path / "spec.toml"
     )
-    assert report.manifest.privacy.raw == (
-        "some persons have several rows, and each adds its own epsilon",
-    )
+    privacy = report.manifest.privacy
+    assert (privacy.raw, privacy.rows_per_unit, privacy.epsilon) == ((), 2, math.inf)
+    assert "some persons have several rows, up to 2." in str(report)
+    assert "loses as much in each: up to 2 times what one row loses" in privacy.statement()
     protected = SPEC + "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"
     (tmp_path / "spec.toml").write_text(protected)
     with pytest.raises(DataError, match="several rows"):
@@ -442,6 +435,7 @@ def lines_of(client: Path) -> list[Publication]:
 
 def go(client: Path, out: str = "batch.csv", **options):
     given = client / options.pop("given", "rows.csv")
+    options.setdefault("accept_public", ["city"])
     return perturb(client / "spec.toml", given, client / out, **options)
 
 
@@ -528,7 +522,7 @@ class Pipe(io.StringIO):
 
 def test_rows_that_stream_out_are_entered_before_the_first_leaves(client, monkeypatch):
     monkeypatch.setattr(sys, "stdout", pipe := Pipe(client))
-    _, notes = perturb(client / "spec.toml", client / "rows.csv", None)
+    _, notes = perturb(client / "spec.toml", client / "rows.csv", None, accept_public="city")
     assert len(pipe.seen) > 3
     assert set(map(tuple, pipe.seen)) == {(False,)}
     assert [line.complete for line in lines_of(client)] == [False, True]
@@ -540,12 +534,19 @@ def test_rows_that_stream_out_are_entered_before_the_first_leaves(client, monkey
 
 @pytest.mark.parametrize("how", ["rows", "pipe"])
 def test_a_stream_that_breaks_off_counts_as_a_state_of_its_own(client, monkeypatch, how):
-    text = rows(300)
-    (client / "rows.csv").write_text(text + "99999,north,plague,3\n" * (how == "rows"))
+    text, chunks = rows(300), local_module._chunks
+
+    def unreadable(raw, local):
+        yield from itertools.islice(chunks(raw, local), 2)
+        raise DataError("the source cannot be read")
+
+    if how == "rows":
+        monkeypatch.setattr(local_module, "_chunks", unreadable)
     monkeypatch.setattr(sys, "stdout", Pipe(client, breaks=2 if how == "pipe" else None))
     with pytest.raises(Error):
-        perturb(client / "spec.toml", client / "rows.csv", None)
+        perturb(client / "spec.toml", client / "rows.csv", None, accept_public="city")
     assert [line.complete for line in lines_of(client)] == [False]
+    monkeypatch.setattr(local_module, "_chunks", chunks)
     # Not even what is known to have left is taken for all that left.
     (client / "rows.csv").write_text("".join(text.splitlines(keepends=True)[:101]))
     assert "2 different states" in go(client)[1].facts[1]
@@ -555,11 +556,11 @@ def test_bad_first_rows_of_a_stream_enter_nothing(client, monkeypatch):
     monkeypatch.setattr(sys, "stdout", pipe := Pipe(client))
     (client / "rows.csv").write_text("id,city,illness,age\n1,north,plague,3\n")
     with pytest.raises(DataError):
-        perturb(client / "spec.toml", client / "rows.csv", None)
+        perturb(client / "spec.toml", client / "rows.csv", None, accept_public="city")
     blob = typed(10).set_column(1, "city", pa.array([b"x"] * 10))
     pq.write_table(blob, client / "rows.parquet")
     with pytest.raises(NotSupportedError, match="not written as CSV"):
-        perturb(client / "spec.toml", client / "rows.parquet", None)
+        perturb(client / "spec.toml", client / "rows.parquet", None, accept_public="city")
     (client / "spec.toml").write_text(KEYED.replace("retention = 0.5", "retention = 0.3"))
     assert (pipe.getvalue(), lines_of(client)) == ("", [])
 
@@ -587,6 +588,7 @@ def test_without_a_key_it_is_a_one_off_and_says_so(client):
 def test_clients_at_once_are_all_entered(client):
     environment = os.environ | {"PYTHONPATH": str(Path(privsql.__file__).parents[1])}
     command = [sys.executable, "-m", "privsql.fronts.cli.main", "perturb", "spec.toml"]
+    command += ["--accept-public", "city"]
     running = []
     for i in range(4):
         (client / f"rows{i}.csv").write_text(rows(50, start=1000 * i))
@@ -613,18 +615,20 @@ def test_clients_at_once_are_all_entered(client):
 def test_interrupted_it_does_not_take_back_what_has_left(client, monkeypatch, capsys, where):
     """Ctrl-C in the middle of a stream: a file is not there, but rows in a pipe are gone."""
 
-    def interrupted(rows, local):
-        yield from itertools.islice(csv_rows(rows, local), 2)
+    def interrupted(raw, local):
+        yield from itertools.islice(chunks(raw, local), 2)
         raise KeyboardInterrupt
 
-    csv_rows = local_module._csv_rows
-    monkeypatch.setattr(local_module, "_csv_rows", interrupted)
+    chunks = local_module._chunks
+    monkeypatch.setattr(local_module, "_chunks", interrupted)
     out = {"pipe": "-", "device": "/dev/null", "file": str(client / "b.csv")}[where]
     command = ["perturb", str(client / "spec.toml"), "-i", str(client / "rows.csv"), "-o", out]
+    command += ["--accept-public", "city"]
     with pytest.raises(SystemExit) as stopped:
         main(command)
     assert stopped.value.code == 1
     said = capsys.readouterr().err
+    said = said.partition("age: perturbed, epsilon 2.4\n")[2]
     assert said.startswith("interrupted; ")
     assert ("nothing was changed" in said) == (where == "file")
     assert ("rows already written" in said) == (where != "file")
@@ -636,12 +640,124 @@ def test_the_command_refuses_and_accepts(client):
     def run(*more: str):
         command = [sys.executable, "-m", "privsql.fronts.cli.main", "perturb", "spec.toml"]
         return subprocess.run(
-            [*command, "-i", "rows.csv", *more], cwd=client, capture_output=True, text=True
+            [*command, "--accept-public", "city", "-i", "rows.csv", *more],
+            cwd=client,
+            capture_output=True,
+            text=True,
         )
 
     assert run().stdout.startswith("# privsql batch")
     (client / "spec.toml").write_text(KEYED.replace("retention = 0.5", "retention = 0.3"))
     refused = run()
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("ERROR 42501 [ledger]")
+    assert refused.stderr.splitlines()[3].startswith("ERROR 42501 [ledger]")
     assert run("--accept-loss").returncode == 0
+
+
+# --- consent ------------------------------------------------------------------------
+
+
+def test_a_public_column_leaves_only_by_leave_of_the_client(client):
+    wide = KEYED.replace("[columns.city]", '[columns.name]\nrole = "public"\n[columns.city]')
+    (client / "spec.toml").write_text(wide)
+    text = rows(300).replace("id,", "name,id,", 1).replace("\n", "\nmarie,")[: -len("marie,")]
+    (client / "rows.csv").write_text(text)
+    for agreed in ([], ["city"], "city", ["NAME"]):
+        with pytest.raises(ProgrammingError, match="would leave as") as caught:
+            go(client, accept_public=agreed)
+        assert "marie" not in str(caught.value)
+    assert "--accept-public name" in go_refused(client, accept_public=["city"])
+    assert "no such public column" in go_refused(client, accept_public=["citty"])
+    assert 'did you mean "city"?' in go_refused(client, accept_public=["citty"])
+    assert lines_of(client) == []
+    assert not (client / "batch.csv").exists()
+    assert go(client, accept_public=["City", "name"])[0] == 300
+    assert go(client, accept_public="all")[0] == 300
+
+
+def go_refused(client: Path, **options) -> str:
+    with pytest.raises(ProgrammingError) as caught:
+        go(client, **options)
+    return str(caught.value)
+
+
+def test_the_spec_does_not_accept_an_epsilon_for_the_client(client):
+    open_spec = KEYED.replace(
+        'retention = 0.5\ndomain = ["flu"',
+        'accept_epsilon = true\nretention = 1.0\ndomain = ["flu"',
+    )
+    (client / "spec.toml").write_text(open_spec)
+    told: list[str] = []
+    refused = go_refused(client, say=told.append)
+    assert told == [
+        "city: public, leaves as it is",
+        "illness: perturbed, epsilon no limit: values may leave as they are",
+        "age: perturbed, epsilon 2.4",
+    ]
+    assert "the epsilon of illness is above 5" in refused
+    assert "--accept-epsilon" in refused
+    assert lines_of(client) == []
+    assert go(client, accept_epsilon=True)[0] == 300
+
+
+def test_the_command_tells_what_leaves_before_a_row_is_read(client, capsys):
+    command = ["perturb", str(client / "spec.toml"), "-i", str(client / "nowhere.csv")]
+    with pytest.raises(SystemExit):
+        main(command)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("city: public, leaves as it is\nillness: perturbed, epsilon 1.39\n")
+    assert "add --accept-public city" in said.err
+
+
+# --- rows as publishing reads them --------------------------------------------------
+
+
+def test_standard_input_is_read_as_a_file_is(client, monkeypatch, tmp_path):
+    packed = gzip.compress(rows(300).encode())
+    states = set()
+    for given in (rows(300).encode(), packed, (client / "rows.csv").read_bytes()):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        assert perturb(client / "spec.toml", None, client / "b.csv", accept_public="all")[0] == 300
+        states.add(lines_of(client)[-1].columns["age"].state)
+    assert len(states) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ("id,city,illness,age", "7,north,flu,3.0"),
+        ("id;city;illness;age", "7;north;flu;3"),
+        ("age,illness,city,id", "3,flu,north,7"),
+        ("id,city,illness,age", '"7","north","flu","3"'),
+    ],
+)
+def test_perturb_reads_what_publish_reads(tmp_path, header, line):
+    (tmp_path / "rows.csv").write_text(f"{header}\n" + f"{line}\n" * 40)
+    source = str(tmp_path / "rows.csv")
+    kept = SPEC.replace("retention = 0.5", "retention = 1.0\naccept_epsilon = true")
+    kept = kept.replace('unit = "id"', "")
+    perturb_file(parse_spec(kept), tmp_path / "rows.csv", tmp_path / "b.csv", Seeded(1))
+    assert (tmp_path / "b.csv").read_text().splitlines()[2:-1] == ["north,flu,3"] * 40
+    privsql.publish(source, tmp_path / "r.duckdb", spec=parse_spec(kept), seed=1)
+    assert ask(tmp_path / "r.duckdb", "SELECT DISTINCT city, illness, age::INT FROM visits") == [
+        ("north", "flu", 3)
+    ]
+
+
+def test_what_is_public_in_csv_stays_as_it_is_written(tmp_path):
+    (tmp_path / "rows.csv").write_text("id,city,illness,age\n1,01,flu,\n")
+    spec = SPEC.replace("step = 1 }", "step = 1, nullable = true }")
+    perturb_file(parse_spec(spec), tmp_path / "rows.csv", tmp_path / "b.csv", Seeded(1))
+    assert (tmp_path / "b.csv").read_text().splitlines()[2].startswith("01,")
+
+
+def test_a_misfit_at_the_end_is_found_before_the_first_row_leaves(client, monkeypatch):
+    (client / "rows.csv").write_text(rows(300) + "99999,north,plague,3\n")
+    monkeypatch.setattr(sys, "stdout", pipe := Pipe(client))
+    with pytest.raises(DataError, match=r"column illness: 1 value .* \(row 301\)") as caught:
+        perturb(client / "spec.toml", client / "rows.csv", None, accept_public="city")
+    assert "plague" not in str(caught.value)
+    assert (pipe.getvalue(), lines_of(client)) == ("", [])
+    with pytest.raises(DataError, match="such as 'plague'"):
+        go(client, show_values=True)

@@ -13,28 +13,17 @@ import privsql
 from privsql.channels import Uniform
 from privsql.publish.keys.key import new_key, read_key
 from privsql.publish.keys.ledger import LedgerError
+from tests import specs
 
-SPEC = """
-[release]
-table = "people"
-unit = "id"
-key = "p.key"
-[columns.id]
-role = "drop"
-[columns.place]
-role = "public"
-grouping = false
-[columns.ill]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.4
-domain = ["flu", "hiv", "none"]
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = { lower = 0, upper = 99, step = 1 }
-"""
+SPEC = specs.spec(
+    "people",
+    specs.drop("id"),
+    specs.measure("place"),
+    specs.sensitive("ill", 0.4, ["flu", "hiv", "none"]),
+    specs.sensitive("age", 0.5, specs.grid(0, 99)),
+    unit="id",
+    key="p.key",
+)
 ILL, AGE = Uniform(0.4, 3).epsilon, Uniform(0.5, 100).epsilon
 ROWS = 5_000
 

@@ -1,4 +1,4 @@
-"""Every option of a spec, end to end: mechanisms, types, groups, protection, starter specs."""
+"""Every option of a spec, end to end: mechanisms, types, groups, protection."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import pytest
 
 import privsql
 from privsql.errors import Error
-from privsql.publish.starter import starter
+from privsql.publish.keys.key import new_key
 from privsql.release.names import GROUP, WEIGHT
 from privsql.release.spec import parse_spec
+from tests import specs
 from tests.publish.test_job import left_behind, publish, rows
 
 ROWS = 4_000
@@ -236,19 +237,9 @@ def grouped(place: Path) -> None:
     pq.write_table(table, place / "raw.parquet")
 
 
-GROUPED = """
-[release]
-table = "t"
-[columns.job]
-role = "public"
-[columns.city]
-role = "public"
-[columns.s]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.6
-domain = [false, true]
-"""
+GROUPED = specs.spec(
+    "t", specs.public("job"), specs.public("city"), specs.sensitive("s", 0.6, [False, True])
+)
 
 
 def labels(place: Path, column: str) -> dict[str, int]:
@@ -434,6 +425,10 @@ def test_a_unit_with_several_rows(tmp_path):
     spec = spec.replace('table = "t"', 'table = "t"\nunit = "id"')
     report = publish(tmp_path, spec)
     assert report.manifest.privacy.unit == "person"
+    assert report.manifest.privacy.rows_per_unit == 3
+    assert math.isinf(report.manifest.privacy.epsilon)
+    assert math.isinf(report.manifest.privacy.changed)
+    assert [w for w in report.warnings if "(at most 3)" in w]
     times = "privsql_multiplicity" if report.manifest.multiplicity else "1"
     per_person = rows(
         tmp_path,
@@ -445,92 +440,28 @@ def test_a_unit_with_several_rows(tmp_path):
     assert any(most == 2 for (most,) in per_person)
 
 
-# --- starter specs -----------------------------------------------------------------
-
-
-def people(count: int = 300) -> pa.Table:
-    rng = np.random.default_rng(2)
-    start = dt.date(1950, 1, 1)
-
-    def holes(values: list[object]) -> list[object]:
-        return [None if i % 7 == 0 else v for i, v in enumerate(values)]
-
-    return pa.table(
-        {
-            "person_id": [f"P-{i:05d}" for i in range(count)],
-            "Name": [f"Ann {i % 40}" for i in range(count)],
-            "E-Mail": [f"p{i}@example.org" for i in range(count)],
-            "email": [f"q{i % 9}@example.org" for i in range(count)],
-            "token": [f"t{i:x}" for i in range(count)],
-            "born": [start + dt.timedelta(days=int(d)) for d in rng.integers(0, 9_000, count)],
-            "smoker": rng.random(count) < 0.3,
-            "city": holes(rng.choice(["m", "n", 'o "p"'], count).tolist()),
-            "weight": rng.normal(70, 10, count),
-            "disease": holes(rng.choice(["flu", "hiv", 'no "ne"'], count).tolist()),
-            "hiv": rng.random(count) < 0.1,
-            "diagnosed": [start + dt.timedelta(days=int(d)) for d in rng.integers(0, 900, count)],
-            "medicated at": [
-                dt.datetime(2024, 1, 1) + dt.timedelta(minutes=int(d))
-                for d in rng.integers(0, 5_000, count)
-            ],
-            "income": pa.array(
-                holes([Decimal(int(v)) / 100 for v in rng.integers(0, 9_999, count)]),
-                pa.decimal128(8, 2),
-            ),
-            "score": rng.normal(0, 3, count),
-            "grade": rng.integers(1, 6, count),
-        }
-    )
-
-
-@pytest.mark.parametrize("kind", ["parquet", "csv", "duckdb"])
-def test_a_starter_spec_publishes_as_it_is(tmp_path, kind):
-    path = tmp_path / f"raw.{kind}"
-    table = people()
-    pq.write_table(table, tmp_path / "raw.parquet")
-    if kind != "parquet":
-        with duckdb.connect(str(tmp_path / "raw.duckdb")) as con:
-            con.register("given", table)
-            con.execute("CREATE TABLE people AS FROM given")
-            con.unregister("given")
-            con.execute("COPY people TO '" + str(tmp_path / "raw.csv") + "'")
-    text = starter(str(path))
-    spec = parse_spec(text)
-    roles = {column.name: column.role for column in spec.columns}
-    for name in ("person_id", "Name", "E-Mail", "email", "token"):
-        assert roles[name] == "drop", name
-    sensitive_ones = {column.name for column in spec.sensitive}
-    assert sensitive_ones == {
-        "disease", "hiv", "diagnosed", "medicated at", "income", "score", "grade",
-    }  # fmt: skip
-    assert spec.unit == "person_id"
-    assert "GUESS" in text
-    (tmp_path / "spec.toml").write_text(text)
-    report = privsql.publish(None, tmp_path / "out.duckdb", spec=tmp_path / "spec.toml", seed=3)
-    assert report.rows == 300
-    assert left_behind(tmp_path) == ["out.duckdb"]
-    data = (tmp_path / "out.duckdb").read_bytes()
-    assert b"@example.org" not in data
-    assert b"P-000" not in data
-
-
-def test_a_starter_spec_of_a_table_with_odd_columns(tmp_path):
-    with duckdb.connect(str(tmp_path / "raw.duckdb")) as con:
-        con.execute(
-            "CREATE TABLE t AS SELECT [i] AS l, {'a': i} AS \"s t\", 'x'::BLOB AS b,"
-            ' NULL::INTEGER AS disease, NULL::VARCHAR AS diagnosis, i AS "a.b",'
-            " i * 0.5::DOUBLE AS salary, 'a' || i % 3 AS religion FROM range(100) r(i)"
-        )
-    text = starter(str(tmp_path / "raw.duckdb"))
-    spec = parse_spec(text)
-    assert {column.name for column in spec.columns} == {
-        "l", "s t", "b", "disease", "diagnosis", "a.b", "salary", "religion",
-    }  # fmt: skip
-
-
-def test_a_starter_spec_without_rows(tmp_path):
-    pq.write_table(people().slice(0, 0), tmp_path / "raw.parquet")
-    assert len(parse_spec(starter(str(tmp_path / "raw.parquet"))).columns) == 16
+def test_a_ledger_withdraws_the_epsilon_of_persons_with_several_rows(tmp_path):
+    """Of the publication with several rows, and of later ones of the same persons."""
+    new_key(tmp_path / "k.key")
+    spec = spec_of(PUBLIC + "grouping = false\n", sensitive("text", "uniform"))
+    spec = spec.replace('table = "t"', 'table = "t"\nunit = "id"\nkey = "k.key"')
+    found = []
+    for rows_each in (1, 13, 1):
+        ids = [i for i in range(50) for _ in range(rows_each)]
+        given = pa.table({"id": ids, "p": [str(i) for i in ids], "s": ["a"] * len(ids)})
+        pq.write_table(given, tmp_path / "raw.parquet")
+        found.append(publish(tmp_path, spec, force=True, seed=None))
+    one, several, later = (report.manifest.privacy for report in found)
+    assert (one.rows_per_unit, math.isfinite(one.epsilon)) == (1, True)
+    assert "No epsilon" not in one.statement()
+    for privacy in (several, later):
+        # Not thirteen: how many rows somebody has is nobody's business.
+        assert (privacy.rows_per_unit, privacy.epsilon, privacy.raw) == (20, math.inf, ())
+        assert privacy.statement().startswith("No epsilon for this release: some persons have")
+    assert "ledger: no epsilon: a person has up to 20 rows" in str(found[1])
+    assert "ledger: no epsilon: a person has up to 20 rows" in str(found[2])
+    assert [w for w in found[1].warnings if "(at most 13)" in w]
+    assert not [w for w in found[2].warnings if "several rows" in w]
 
 
 # --- what became of the groups ------------------------------------------------------
@@ -575,14 +506,3 @@ def test_the_report_says_what_became_of_public_values(tmp_path):
     assert math.isinf(raw.manifest.privacy.epsilon)
     none = published(0.6, 'merge = "none"\n')
     assert "personal groups: 6; public values: job 6" in str(none)
-
-
-def test_a_starter_spec_names_its_source_from_where_it_lies(tmp_path, monkeypatch):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "specs").mkdir()
-    (tmp_path / "data" / "raw.csv").write_text("a,b\n" + "1,x\n2,y\n" * 30)
-    monkeypatch.chdir(tmp_path)
-    text = starter("data/raw.csv", Path("specs"))
-    assert 'source = "../data/raw.csv"' in text
-    assert 'source = "data/raw.csv"' in starter("data/raw.csv", Path())
-    assert 'source = "data/raw.csv"' in starter("data/raw.csv")

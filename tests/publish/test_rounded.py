@@ -151,7 +151,7 @@ def test_who_perturbs_and_who_appends_is_told(tmp_path, ending):
         ).write_csv(str(given))
         ((moved,),) = con.execute("SELECT count(*) FROM r WHERE x % 5 <> 0").fetchall()
     batch = tmp_path / f"batch.{ending}"
-    count, notes = perturb(tmp_path / "t.toml", given, batch)
+    count, notes = perturb(tmp_path / "t.toml", given, batch, accept_public="all")
     assert count == 15000
     said = f"x: {moved:,} of 15,000 values rounded to the grid 0..20 step 5"
     assert said in notes.facts
@@ -159,9 +159,8 @@ def test_who_perturbs_and_who_appends_is_told(tmp_path, ending):
     assert append(release, batch, told) == 15000
     assert [(each.moved, each.values) for each in told.rounded] == [(0, 15000)]
     assert told.facts == []
-    found = CliRunner().invoke(
-        main, ["perturb", str(tmp_path / "t.toml"), "-i", str(given), "-o", str(tmp_path / "b.csv")]
-    )
+    command = ["perturb", str(tmp_path / "t.toml"), "--accept-public", "all", "-i", str(given)]
+    found = CliRunner().invoke(main, [*command, "-o", str(tmp_path / "b.csv")])
     assert found.exit_code == 0
     assert said in found.stderr
 

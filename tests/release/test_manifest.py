@@ -46,6 +46,13 @@ def test_a_manifest_survives_json_with_its_infinities():
         assert "Infinity" not in made.to_json()
 
 
+def test_rows_of_a_person_are_told_where_they_are_several():
+    one = example()
+    assert "rows_per_unit" not in one.to_json()
+    several = example(privacy=dataclasses.replace(one.privacy, rows_per_unit=4))
+    assert m.Manifest.from_json(several.to_json()) == several
+
+
 def test_another_format_is_refused_by_name():
     with pytest.raises(IntegrityError, match="format 2"):
         m.Manifest.from_json(example().to_json().replace('"format": 1', '"format": 2'))
@@ -98,6 +105,10 @@ def test_every_field_is_explained_on_its_page():
         (m.Privacy("row", math.inf, 1, True, ("x",)), "No epsilon for this release: x."),
         (m.Privacy("row", math.inf, 1, True), "published as they are"),
         (m.Privacy("row", 1.0, 1, True, (), True), "UNSAFE"),
+        (
+            m.Privacy("person", math.inf, 1, True, ("x",), rows_per_unit=3),
+            "No epsilon for this release: x; some persons have several rows, up to 3.",
+        ),
     ],
 )
 def test_the_promise_in_words(privacy, words):

@@ -11,6 +11,7 @@ from privsql.channels import Categorical, Grid, Replace, Uniform
 from privsql.errors import OperationalError, ProgrammingError
 from privsql.release.columns import FineGrainSpec
 from privsql.release.reading import lines_of
+from privsql.release.recoding import Recoding
 from privsql.release.spec import (
     ColumnSpec,
     GroupsSpec,
@@ -397,3 +398,71 @@ def test_lines_are_found_in_odd_texts():
         ("k", "l"): 11,
         ("k", "m"): 12,
     }
+
+
+def test_an_epsilon_of_the_release_is_shared_out():
+    text = '[release]\ntable = "t"\nepsilon = 3\n'
+    two = [f'[columns.{n}]\nrole = "sensitive"\nmechanism = "uniform"\n' for n in "xy"]
+    listed = 'domain = ["a", "b", "c"]\n'
+    spec = parse_spec(text + two[0] + listed + two[1] + listed)
+    assert spec.epsilon == 3
+    for column in spec.sensitive:
+        assert column.channel().epsilon == pytest.approx(1.5)
+        assert column.conversion == (
+            "epsilon = 1.5 (half of the release's 3) over 3 values is retention 0.537"
+        )
+    spec = parse_spec(text + two[0] + listed + two[1] + listed + "epsilon = 1\n")
+    assert [c.channel().epsilon for c in spec.sensitive] == pytest.approx([2, 1])
+    assert "(all of what others leave of the release's 3)" in spec.column("x").conversion
+    # An observed domain gets its share when it is known.
+    spec = parse_spec(text + two[0] + 'domain = "observed"\n' + two[1] + listed)
+    assert spec.column("x").wanted_epsilon == 1.5
+    known = with_domain(spec.column("x"), Categorical(("a", "b")))
+    assert known.channel().epsilon == pytest.approx(1.5)
+    assert known.conversion.startswith("epsilon = 1.5 (half of the release's 3) over 2 values")
+
+
+UNI = 'mechanism = "uniform"\n'
+PUBLIC = 'retention = 0.5\ndomain = [1, 2]\n[columns.y]\nrole = "public"\n'
+
+
+def test_numbers_can_be_listed_however_they_are_written():
+    assert column_of(UNI + "retention = 0.5\ndomain = [1.0, 2.0]\n").domain == Categorical((1, 2))
+    spec = column_of(UNI + "retention = 0.5\ndomain = [1, 2.5]\n")
+    assert spec.domain == Categorical((1.0, 2.5))
+    long = column_of(UNI + "retention = 0.5\ndomain = [9007199254740993, 2.0]\n")
+    assert long.domain == Categorical((9007199254740993, 2))
+    assert spec.domain.kind == "real"
+
+
+def test_recoding_is_read():
+    def recoding(text):
+        return column_of(
+            'mechanism = "uniform"\n'
+            + 'retention = 0.5\ndomain = [1, 2]\n[columns.y]\nrole = "public"\n'
+            + text,
+            "y",
+        )
+
+    assert recoding("bins = [0, 18, 30.5]\n").recoding == Recoding(bins=(0, 18, 30.5))
+    assert recoding("bins = [2024-01-01]\n").recoding == Recoding(bins=(date(2024, 1, 1),))
+    assert recoding('cut = "month"\n').recoding == Recoding(cut="month")
+    assert recoding("cut = 2\n").recoding == Recoding(cut=2)
+    assert recoding('cast = "int"\n').recoding == Recoding(cast="INTEGER")
+    assert recoding('cast = "decimal(10,2)"\ntop = 3\n').recoding == Recoding(
+        cast="DECIMAL(10,2)", top=3
+    )
+    both = recoding('top = 3\nmap = { a = "x" }\nmap_other = "y"\naccept_unique = true\n')
+    assert both.recoding == Recoding(mapping=(("a", "x"),), map_other="y", top=3)
+    assert both.accept_unique
+    column = column_of(
+        'mechanism = "uniform"\n'
+        + "retention = 0.2\ndomain = { lower = 0, upper = 9 }\nclip = true\n"
+    )
+    assert column.recoding.clip
+    assert not column.observed
+    column = column_of(
+        'mechanism = "uniform"\n'
+        + 'retention = 0.2\ndomain = ["a", "b"]\nother = "b"\nobserved = true\n'
+    )
+    assert (column.recoding.other, column.observed) == ("b", True)

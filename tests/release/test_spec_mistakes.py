@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.release.spec import SpecError, parse_spec
+from privsql.release.spec import SpecError, parse_spec, read_spec, refuse_undecided
 from tests.release.test_spec import BASE, GOOD, UNIFORM, column_of
 
 
@@ -59,7 +61,9 @@ MISTAKES = [
     (UNIFORM + "retention = 0.5\ndomain = []\n", "spec.toml:7 [columns.x] domain: a categorical domain lists"),
     (UNIFORM + 'retention = 0.5\ndomain = ["a", 1]\n', "values of one kind, not integer, text"),
     (UNIFORM + 'retention = 0.5\ndomain = ["a", "a"]\n', "1 of the 2 categories are repeated"),
-    (UNIFORM + "retention = 0.5\ndomain = [0.5, 1.0]\n", "numbers with a decimal point cannot be listed"),
+    (UNIFORM + "retention = 0.5\ndomain = [0.5, nan]\n", "domain: a float cannot be a category (a number must be finite)"),
+    (UNIFORM + "retention = 0.5\ndomain = [0.5, 0.5]\n", "1 of the 2 categories are repeated"),
+    (UNIFORM + 'retention = 0.5\ndomain = [0.5, "a"]\n', "values of one kind, not real, text"),
     (UNIFORM + 'retention = 0.5\ndomain = "observd"\n', 'not "observd"'),
     (UNIFORM + "retention = 0.5\ndomain = 5\n", 'must be a list, a range or "observed", not a number'),
     (UNIFORM + "retention = 0.5\ndomain = {}\n", "a range needs lower and upper"),
@@ -67,7 +71,7 @@ MISTAKES = [
     (UNIFORM + "retention = 0.5\ndomain = { lower = 0, upper = 9, stp = 1 }\n", 'spec.toml:7 [columns.x.domain] stp: unknown key (did you mean "step"?)'),
     (UNIFORM + "retention = 0.5\ndomain = { lower = 0, upper = 10, step = 3 }\n", "(the nearest that fit: 9 and 12)"),
     (UNIFORM + "retention = 0.5\ndomain = { lower = 9, upper = 0 }\n", "lower bound of a grid lies above"),
-    (UNIFORM + 'retention = 0.5\ndomain = { lower = 2024-01-01, upper = 2024-12-01, step = "1 month" }\n', "months and years vary in length"),
+    (UNIFORM + 'retention = 0.5\ndomain = { lower = 2024-01-01, upper = 2024-12-01, step = "1 fortnight" }\n', "a step of time is a whole number and a unit"),
     (UNIFORM + 'retention = 0.5\ndomain = ["a", "b"]\nnullable = 1\n', "nullable: must be true or false, not 1"),
     # retention, epsilon, rho
     (UNIFORM + 'domain = ["a", "b"]\n', "uniform needs one of retention, epsilon, rho"),
@@ -369,3 +373,163 @@ def test_groups_are_not_capped_over_more_values_than_can_be_counted():
     with pytest.raises(SpecError, match="takes at most 1048576 values"):
         parse_spec(text)
     assert parse_spec(text.partition("[protect")[0]).sensitive
+
+
+SHARED = '[release]\ntable = "t"\nepsilon = 3\n'
+UNSTATED = '[columns.{}]\nrole = "sensitive"\nmechanism = "uniform"\ndomain = ["a", "b"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("bins = 5", "bins: must be a list of numbers or dates (such as"),
+        ("bins = []", "bins: must be a list of numbers or dates"),
+        ("bins = [1, true]", "bins: must be a list of finite numbers, or of dates"),
+        ("bins = [1, inf]", "bins: must be a list of finite numbers, or of dates"),
+        ("bins = [1, 2024-01-01]", "bins: must be a list of finite numbers, or of dates"),
+        ("bins = [1, 3, 3]", "bins: must rise from each to the next"),
+        (
+            'cut = "decade"',
+            'cut: must be one of "year", "quarter", "month", "week", "day", "hour", or',
+        ),
+        ("cut = 0", "or a number of characters, not 0"),
+        ("cut = true", "or a number of characters, not true"),
+        ("top = 0", "top: must be a whole number of at least 1, not 0"),
+        ("map = {}", "map: must be a table of values and what they become (such as"),
+        ("map = 5", "what they become, not a number"),
+        ("map = { a = 5 }", '[columns.y.map] a: must become text, not a number (write "5")'),
+        ('map_other = "x"', "map_other: needs map beside it"),
+        ('cast = "INTEGR"', 'cast: must be a DuckDB type, not "INTEGR" (such as INTEGER'),
+        ('cast = "INTEGER[]"', 'cast: must be a DuckDB type, not "INTEGER[]"'),
+        ('cast = "VARCHAR); DROP"', "cast: must be a DuckDB type"),
+        ("cast = 5", "cast: must be text, not a number"),
+        ("bins = [1]\ncut = 2", "cut: bins is given already (only map and top go together)"),
+        ("bins = [1]\ntop = 2", "top: bins is given already"),
+        ('accept_unique = "true"', "(write it as true, without quotes)"),
+        ("clip = true", "clip: belongs to a sensitive column, and this one is public"),
+        ('other = "x"', "other: belongs to a sensitive column, and this one is public"),
+        ("observed = true", "observed: belongs to a sensitive column, and this one is public"),
+    ],
+)
+def test_mistakes_in_recoding_a_public_column(text, what):
+    whole = UNIFORM + RIGHT + '[columns.y]\nrole = "public"\n' + text + "\n"
+    assert what in the_mistake(whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            RIGHT + "clip = true",
+            "clip: moves values to the ends of a range, and this domain is none",
+        ),
+        ('retention = 0.5\ndomain = "observed"\nclip = true', "clip: moves values to the ends"),
+        (RIGHT + 'other = "c"', 'other: "c" is not in the domain (add "c" to the list)'),
+        (
+            'retention = 0.2\ndomain = { lower = 0, upper = 9 }\nother = "c"',
+            "other: is a word of a listed",
+        ),
+        (RIGHT + "observed = 1", "observed: must be true or false, not 1"),
+        (RIGHT + "bins = [1, 2]", "bins: belongs to a public column, and this one is sensitive"),
+        (RIGHT + "accept_unique = true", "accept_unique: belongs to a public column"),
+        (
+            RIGHT + '[columns.y]\nrole = "drop"\ncast = "DATE"',
+            "cast: belongs to a column that is published",
+        ),
+    ],
+)
+def test_mistakes_in_recoding_a_sensitive_column(text, what):
+    assert what in the_mistake(UNIFORM + text + "\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        (
+            UNSTATED.format("x") + "epsilon = 3\n" + UNSTATED.format("y"),
+            'spec.toml:3 [release] epsilon: the columns that state their own take 3 of 3, and "y" would have none (raise it, or lower theirs)',
+        ),
+        (
+            UNSTATED.format("x") + "epsilon = 4\n",
+            "[release] epsilon: the columns that state their own take 4 of 3 (raise",
+        ),
+        (
+            UNSTATED.format("x").replace("uniform", "swap")
+            + "retention = 0.5\n"
+            + UNSTATED.format("y"),
+            "[columns.x] mechanism: has no epsilon, so the release cannot keep to its own, 3",
+        ),
+        (
+            UNSTATED.format("x") + "retention = 1\naccept_epsilon = true\n" + UNSTATED.format("y"),
+            "[columns.x] mechanism: has no epsilon",
+        ),
+        (
+            UNSTATED.format("x").replace('["a", "b"]', '"observed"') + "retention = 0.5\n",
+            "[columns.x] mechanism: has an epsilon that the spec alone does not tell",
+        ),
+        (
+            UNSTATED.format("x").replace("uniform", "finegrain") + "theta = 2\n",
+            "[columns.x] mechanism: has an epsilon that the spec alone does not tell",
+        ),
+    ],
+)
+def test_mistakes_in_sharing_out_an_epsilon(columns, what):
+    assert what in the_mistake(SHARED + columns)
+
+
+def test_a_share_above_the_limit_is_a_mistake_of_the_release():
+    text = SHARED.replace("3", "12") + UNSTATED.format("x") + UNSTATED.format("y")
+    shown = the_mistake(text)
+    assert (
+        "spec.toml:3 [release] epsilon: gives 2 columns 6 each: epsilon is 6.00: above 5" in shown
+    )
+    for value in ("0", "-1", "nan", '"3"', "true"):
+        assert "epsilon: must be a number above 0" in the_mistake(
+            SHARED.replace("3", value) + UNSTATED.format("x")
+        )
+
+
+def test_a_spec_that_is_still_to_be_decided_is_read_and_then_refused():
+    text = (
+        UNIFORM + RIGHT + '[columns.y]\nrole = "decide"\n[columns.z]\nrole = "decide"\nbins = [1]\n'
+    )
+    spec = parse_spec(text)
+    assert [column.name for column in spec.undecided] == ["y", "z"]
+    with pytest.raises(SpecError) as caught:
+        refuse_undecided(spec)
+    assert str(caught.value).splitlines() == [
+        "ERROR 42601 [spec]: 2 columns are still to be decided in spec.toml",
+        'spec.toml:8 [columns.y] role: is still to be decided (write "drop" or "public" or "sensitive")',
+        'spec.toml:10 [columns.z] role: is still to be decided (write "drop" or "public" or "sensitive")',
+    ]
+    refuse_undecided(parse_spec(UNIFORM + RIGHT))
+    assert parse_spec('[release]\ntable = "t"\n[columns.y]\nrole = "decide"\n').undecided
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + ".a" * 30_000 + " = 1",
+        "[a" + ".a" * 30_000 + "]",
+        "[[a" + ". 'a' " * 30_000 + "]]",
+        "x = { a" + '."a"' * 30_000 + " = 1 }",
+        "x = [1, { b = 1, a" + ".a" * 30_000 + " = 1 }]",
+    ],
+)
+def test_a_key_of_many_parts_is_refused_at_once(text):
+    started = time.monotonic()
+    shown = the_mistake(GOOD + text)
+    assert time.monotonic() - started < 2
+    assert "a key has more than 32 parts (the longest has four)" in shown
+    assert shown.startswith(f"spec.toml:{GOOD.count(chr(10)) + 1}")
+
+
+def test_a_text_that_is_no_spec_is_refused_by_its_size(tmp_path):
+    big = tmp_path / "big.toml"
+    big.write_text("# " + "x" * (1 << 24) + "\n")
+    with pytest.raises(SpecError, match="has more than 16,777,216 characters"):
+        read_spec(big)
+    parse_spec(GOOD + "# " + "x." * 100_000)
+    parse_spec(GOOD.replace('"flu"', '"' + "f." * 100 + '"'))
+    domain = ", ".join(f"{i}.5" for i in range(200))
+    parse_spec(UNIFORM + f"retention = 0.1\ndomain = [{domain}]\n")

@@ -18,6 +18,7 @@ import privsql
 from privsql.errors import Error
 from privsql.release.store import open_release
 from privsql.session.session import Session
+from tests import specs
 from tests.oracle.releases import releases
 
 Array = NDArray[np.float64]
@@ -30,45 +31,36 @@ def listed(column: Any) -> list[Any]:
     return found
 
 
-SPEC = """
-[release]
-table = "people"
+SPEC = specs.spec(
+    "people",
+    specs.public("job"),
+    specs.measure("cost"),
+    specs.measure("debt"),
+    specs.sensitive("ill", 0.45, {"values": ["flu", "hiv", "none"], "nullable": True}),
+    specs.sensitive(
+        "ward",
+        None,
+        [1, 2, 3],
+        "matrix",
+        matrix=[[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6]],
+    ),
+    specs.sensitive(
+        "grade",
+        None,
+        ["a", "b", "c", "d"],
+        "finegrain",
+        floor=0.1,
+        rho=[[0.2, 0.6], [0.05, 0.3], [0.3, 0.8], [0.2, 0.5]],
+    ),
+    specs.sensitive("smoker", 0.6, [False, True], "replace", replacing=[0.3, 0.7]),
+    more="""
 [groups]
 merge = "none"
 [policy]
 personal_groups = "allow"
 min_rows = 0
-[columns.job]
-role = "public"
-[columns.cost]
-role = "public"
-grouping = false
-[columns.debt]
-role = "public"
-grouping = false
-[columns.ill]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.45
-domain = { values = ["flu", "hiv", "none"], nullable = true }
-[columns.ward]
-role = "sensitive"
-mechanism = "matrix"
-matrix = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6]]
-domain = [1, 2, 3]
-[columns.grade]
-role = "sensitive"
-mechanism = "finegrain"
-floor = 0.1
-rho = [[0.2, 0.6], [0.05, 0.3], [0.3, 0.8], [0.2, 0.5]]
-domain = ["a", "b", "c", "d"]
-[columns.smoker]
-role = "sensitive"
-mechanism = "replace"
-retention = 0.6
-replacing = [0.3, 0.7]
-domain = [false, true]
-"""
+""",
+)
 JOBS = ("art", "doc", "eng")
 
 

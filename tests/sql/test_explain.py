@@ -11,6 +11,7 @@ import pytest
 
 import privsql
 from privsql.session.session import Session
+from privsql.sql.explain.brief import brief
 from privsql.sql.explain.explain import Explained, explain
 from privsql.sql.explain.widths import row_error
 from privsql.sql.parse.statement import statements
@@ -308,3 +309,69 @@ def test_no_statement_can_choose_the_form(session):
             session.run(statement)
     with pytest.raises(privsql.Error):
         session.run("SELECT COUNT(*) FROM patients", form="weights")
+
+
+# -- ten lines ------------------------------------------------------------------------------
+
+BRIEF = {
+    "SELECT job, disease, COUNT(*) AS n, AVG(age) AS a FROM patients"
+    " WHERE cost > 10 AND age > 30 GROUP BY job, disease": (
+        "n, a: estimated by inversion",
+        "rows: cost > 10 (public condition); groups of job (public); groups of disease (sensitive",
+        "disease: uniform, retention 0.4",
+        "age: ",
+        "precision: condition number ",
+        "COUNT(*): ± at most ",
+        "AVG(age): ",
+        "scan: one pass, form states: ",
+        "more: --verbose",
+    ),
+    "SELECT COUNT(*) AS n FROM patients": ("answer: exact", "COUNT(*): exact", "more: "),
+    "SELECT 1 AS x": ("x: exact; one query", "more: "),
+    "SELECT COUNT(*) FILTER (WHERE age > 1) AS a, COUNT(*) FILTER (WHERE age > 2) AS b,"
+    " COUNT(*) FILTER (WHERE age > 3) AS c FROM patients": (
+        "a, b, c: estimated",
+        "age: ",
+        "precision: ",
+        "COUNT(*) FILTER(WHERE age > 1): ± at most",
+        "2 more aggregates: ",
+        "scan: ",
+        "more: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("sql", BRIEF)
+def test_the_short_text_has_ten_lines_that_say_what_matters(session, sql):
+    lines = brief(explained(session, sql)).splitlines()
+    assert len(lines) <= 10
+    assert [line[: len(wanted)] for line, wanted in zip(lines, BRIEF[sql], strict=True)] == [
+        *BRIEF[sql]
+    ]
+
+
+def test_the_short_text_of_several_blocks_has_two_lines_for_each(session):
+    parts = [f"(SELECT COUNT(*) FROM patients WHERE age > {n}) AS a{n}" for n in range(5)]
+    lines = brief(explained(session, f"SELECT {', '.join(parts)}")).splitlines()
+    assert len(lines) <= 10
+    assert lines[0] == "5 blocks; estimated: a0, a1, a2, a3 and 1 more"
+    assert lines[1].startswith("block 0: estimated by inversion; age perturbed; condition number")
+    assert lines[2].startswith("  COUNT(*): ± at most ")
+    assert lines[7] == "2 more blocks"
+
+
+def test_the_short_width_is_the_one_of_the_full_text(session):
+    """At 95%: 1.96 times the largest error of a row, times the root of the rows."""
+    sql = "SELECT COUNT(*) FROM patients WHERE age > 30"
+    (aggregate,) = explained(session, sql).blocks[0].aggregates
+    shown = float(aggregate.short.split("at most ")[1].split(" over")[0].replace(",", ""))
+    assert shown == pytest.approx(1.959964 * aggregate.row_error * 1000**0.5, rel=0.01)
+
+
+def test_neither_text_can_steer_a_terminal(session):
+    odd = "\x1b[31m\x07\x9b\u202e"
+    sql = f"SELECT COUNT(*) AS \"a{odd}\" FROM patients WHERE job = '{odd}' AND disease = 'flu'"
+    found = explained(session, sql)
+    for text in (found.text(), brief(found)):
+        assert all(line.isprintable() for line in text.splitlines())
+        assert "\\x1b[31m\\x07\\x9b\\u202e" in text

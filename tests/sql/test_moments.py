@@ -17,53 +17,30 @@ from privsql.answer.outcome import Outcome
 from privsql.session.session import Session
 from privsql.sql.parse.statement import only
 from privsql.sql.scan.moments.reconstruction import Moments
+from tests import specs
 from tests.sizes import sized
 from udfs.kron import Kron, retention_factor
 from udfs.variance import effective_rows
 
 ROWS = 4_000
 
-SPEC = """
-[release]
-table = "staff"
+SPEC = specs.spec(
+    "staff",
+    specs.public("job"),
+    specs.measure("cost"),
+    specs.sensitive("ill", 0.5, ["flu", "hiv", "none", "cold"], nullable=True),
+    specs.sensitive("age", 0.4, specs.grid(20, 59)),
+    specs.sensitive("visits", 0.6, specs.grid(0, 3), "replace", replacing=[0.4, 0.3, 0.2, 0.1]),
+    specs.sensitive("smoker", 0.6, [False, True]),
+    specs.sensitive("urban", 0.7, [False, True]),
+    more="""
 [groups]
 merge = "none"
 [policy]
 personal_groups = "allow"
 min_rows = 0
-[columns.job]
-role = "public"
-[columns.cost]
-role = "public"
-grouping = false
-[columns.ill]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "hiv", "none", "cold"]
-nullable = true
-[columns.age]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.4
-domain = { lower = 20, upper = 59, step = 1 }
-[columns.visits]
-role = "sensitive"
-mechanism = "replace"
-retention = 0.6
-replacing = [0.4, 0.3, 0.2, 0.1]
-domain = { lower = 0, upper = 3, step = 1 }
-[columns.smoker]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.6
-domain = [false, true]
-[columns.urban]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.7
-domain = [false, true]
-"""
+""",
+)
 
 PROTECTED = SPEC + "[protect.reconstruction]\nlambda = 0.3\ndelta = 0.3\n"
 

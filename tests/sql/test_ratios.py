@@ -17,6 +17,7 @@ import privsql
 from privsql.answer.outcome import Outcome
 from privsql.session.session import Session
 from tests.oracle.releases import releases
+from tests.specs import grid, measure, public, sensitive, spec
 from tests.sql import clinic, yearly
 
 NOTHING = {"stderr": None, "low": None, "high": None, "reliable": False}
@@ -197,35 +198,21 @@ def test_what_is_certain_by_logic_has_a_bar_of_zero(
 
 # --- the two cases of the issue, on a small table ----------------------------------------------
 
-SPEC = """
-[release]
-table = "people"
+SPEC = spec(
+    "people",
+    public("rep"),
+    sensitive("visits", 0.3, grid(0, 60)),
+    sensitive("disease", 0.3, ["flu", "hiv", "cold", "none"]),
+    sensitive("smoker", 0.3, ["yes", "no"]),
+    measure("cost"),
+    more="""
 [groups]
 merge = "none"
 [policy]
 personal_groups = "allow"
 min_rows = 0
-[columns.rep]
-role = "public"
-[columns.visits]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.3
-domain = { lower = 0, upper = 60, step = 1 }
-[columns.disease]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.3
-domain = ["flu", "hiv", "cold", "none"]
-[columns.smoker]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.3
-domain = ["yes", "no"]
-[columns.cost]
-role = "public"
-grouping = false
-"""
+""",
+)
 
 
 def test_no_average_is_far_outside_its_domain(tmp_path: Path) -> None:

@@ -9,33 +9,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import privsql
+from tests.specs import measure, public, sensitive, spec
 
-SPEC = """
-[release]
-table = "visits"
+SPEC = spec(
+    "visits",
+    public("rep"),
+    public("year"),
+    measure("cost"),
+    sensitive("disease", 0.5, ["flu", "hiv", "none"]),
+    sensitive("smoker", 0.6, [False, True]),
+    more="""
 [groups]
 merge = "none"
 [policy]
 personal_groups = "allow"
 min_rows = 0
-[columns.rep]
-role = "public"
-[columns.year]
-role = "public"
-[columns.cost]
-role = "public"
-grouping = false
-[columns.disease]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5
-domain = ["flu", "hiv", "none"]
-[columns.smoker]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.6
-domain = [false, true]
-"""
+""",
+)
 
 YEARS = (2018, 2019, 2020, 2021, 2022, None)
 

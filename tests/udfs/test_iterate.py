@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.udfs.likelihood import log_likelihood
 from udfs.errors import KernelError
-from udfs.iterate import accelerated, expectation_maximisation
+from udfs.iterate import accelerated, certificate, expectation_maximisation
 from udfs.kron import Array, Kron, retention_factor, transition
-from udfs.mle import certificate, log_likelihood, maximum_likelihood
+from udfs.mle import maximum_likelihood
 
 
 def binary(k: int, retention: float = 0.5) -> Kron:

@@ -15,16 +15,11 @@ from scipy.optimize import minimize
 import udfs.iterate
 import udfs.mle
 import udfs.newton
+from tests.udfs.likelihood import log_likelihood
 from udfs.errors import KernelError
-from udfs.iterate import System, accelerated, expectation_maximisation, system_of
+from udfs.iterate import System, accelerated, certificate, expectation_maximisation, system_of
 from udfs.kron import Array, Kron, retention_factor, transition
-from udfs.mle import (
-    certificate,
-    fill_retention,
-    log_likelihood,
-    maximum_likelihood,
-    retention_form,
-)
+from udfs.mle import fill_retention, maximum_likelihood, retention_form
 from udfs.newton import quick_one, solve_one, solve_together
 
 TOLERANCE = 1e-10
@@ -68,7 +63,7 @@ def random_factor(rng: np.random.Generator, m: int) -> Array:
     return retention_factor(0.3, masses / masses.sum())
 
 
-def check(counts: Array, kron: Kron, **options: Any) -> udfs.mle.Likelihood:
+def check(counts: Array, kron: Kron, **options: Any) -> udfs.iterate.Likelihood:
     """An answer with everything that must hold of any answer."""
     answer = maximum_likelihood(counts, kron, **options)
     totals = np.sum(counts, axis=-1)

@@ -6,6 +6,7 @@ small_sums        decoy groups
 expected          widths of intervals
 findings          what an audit found
 columns           criteria of one column
+public_columns    who is alone, and what tells a sensitive column
 verdicts          what holds, fails and helps
 release_verdicts  what holds of a whole release
 """

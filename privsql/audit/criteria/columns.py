@@ -13,12 +13,12 @@ from privsql.audit.criteria.amplification import (
     breach,
     gamma_for,
     identity_limit,
-    reconstructible_rows,
     s_limit,
     s_limit_many,
     s_limit_sets,
     value_gammas,
 )
+from privsql.audit.criteria.expected import rows_for_share, share_half_width
 from privsql.audit.criteria.findings import ColumnAudit, JointAudit, Thresholds, ValueAudit
 from privsql.audit.criteria.small_sums import (
     large_sum_utility,
@@ -69,8 +69,9 @@ def audit_column(
         }
     needed = reached = None
     if one and kept is not None:
-        needed = reconstructible_rows(asked.error, asked.miss, kept[0])
-        reached = asked.error * math.sqrt(needed / rows) if rows else math.inf
+        masses = _masses(channel, own=own)
+        needed = rows_for_share(kept[0], masses, asked.error, asked.miss)
+        reached = share_half_width(rows, kept[0], masses, asked.miss, total)
     diagonal = kept_chances(channel)
     return ColumnAudit(
         name=column.name,
@@ -90,9 +91,16 @@ def audit_column(
         rows_needed=needed,
         reached_error=reached,
         record_utility=None if shares is None or diagonal is None else float(shares @ diagonal),
-        per_value=_values(channel, shares, (rows, total or rows), diagonal, gamma),
+        per_value=_values(column, shares, (rows, total or rows), diagonal, gamma),
         **extra,  # type: ignore[arg-type]
     )
+
+
+def _masses(channel: Channel, *, own: bool) -> Array:
+    """Chances of single values among the replacements; any, where these are the column itself."""
+    if own:
+        return np.array([0.5])
+    return channel.replacing if isinstance(channel, Replace) else np.array([1 / channel.size])
 
 
 def retention(channel: Channel) -> tuple[float, float] | None:
@@ -194,7 +202,7 @@ def _broken(channel: Channel, gamma: float, allowed: float) -> tuple[int, int]:
 
 
 def _values(
-    channel: Channel,
+    column: SensitiveColumn,
     shares: Array | None,
     rows: tuple[float, float],
     diagonal: Array | None,
@@ -203,6 +211,8 @@ def _values(
     """The values one by one, as many as are listed."""
     if diagonal is None:
         return ()
+    channel = column.channel
+    names = column.domain.decode(np.arange(min(channel.size, LISTED))).to_pylist()
     up, down = value_gammas(channel)
     if math.isinf(gamma):  # rows depend on each other or on the data: no ratio of T bounds them
         up, down = np.full(len(up), np.inf), np.full(len(up), np.inf)
@@ -215,6 +225,7 @@ def _values(
             float(diagonal[i]),
             None if shares is None else float(shares[i]),
             None if errors is None else float(errors[i]),
+            "NULL" if names[i] is None else str(names[i]),
         )
         for i in range(min(channel.size, LISTED))
     )

@@ -17,7 +17,9 @@ Array = NDArray[np.float64]
 
 # holds: the criterion is met.  fails: it is not.  open: the release alone cannot tell, or only
 # by estimates.  void: there is nothing to hold, with the reason.  note: no verdict.
-Verdict = Literal["holds", "fails", "open", "void", "note"]
+# useful, weak: a figure of utility, which no criterion of privacy is about.
+Verdict = Literal["holds", "fails", "open", "void", "note", "useful", "weak"]
+UNMET: tuple[Verdict, ...] = ("fails", "void", "open")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Thresholds:
     sum_error: float = 0.3  # e of small and large sums, SPLU 4
     alpha: int = 3  # counts up to this are small sums
     small_sum: float = 0.6  # T_P that is wanted
+    alone: float = 0.01  # at most this share of the rows may be alone in their public values
 
     def __post_init__(self) -> None:
         """Refuse thresholds outside their range."""
@@ -44,6 +47,7 @@ class Thresholds:
             "miss": self.miss,
             "sum_error": self.sum_error,
             "small_sum": self.small_sum,
+            "alone": self.alone,
         }
         wrong = [name for name, value in between.items() if not 0 < value < 1]
         if wrong:
@@ -88,6 +92,7 @@ class ValueAudit:
     kept: float  # T[i, i]
     share: float | None  # of the original rows: raw, or reconstructed
     error: float | None  # relative standard error of its reconstructed count
+    value: str = ""  # as it is written
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,7 @@ def _epsilon(report: AuditReport) -> Finding:
             )
         return finding("fails", text, "publish without --seed")
     if privacy.raw or math.isinf(privacy.epsilon):
-        why = "; ".join(privacy.raw) or "some values are published as they are"
-        return finding("void", f"no epsilon for this release: {why}", _instead(report))
+        return finding("void", f"no epsilon for this release: {_why(report)}", _instead(report))
     most = worst(privacy)
     fine = most <= EPSILON_LIMIT
     changed = "" if most == privacy.epsilon else f", {most:.4g} after changes"
@@ -66,6 +65,19 @@ def _epsilon(report: AuditReport) -> Finding:
         text += f"; above {EPSILON_LIMIT:g} published values reveal the originals"
     advice = "lower the retentions, or publish fewer sensitive columns: their epsilons add"
     return met_or_not(RELEASE, "epsilon", fine, text, advice)
+
+
+def _why(report: AuditReport) -> str:
+    """Why a release has no epsilon."""
+    privacy, total = report.privacy, sum(column.epsilon for column in report.columns)
+    reasons = [*privacy.raw]
+    if privacy.rows_per_unit > 1:
+        several = f"some persons have several rows, up to {privacy.rows_per_unit:,}"
+        if math.isfinite(total):
+            together = privacy.rows_per_unit * total
+            several += f", and each loses {total:.4g}, up to {together:.4g} together"
+        reasons.append(several)
+    return "; ".join(reasons) or "some values are published as they are"
 
 
 def _publications(privacy: Privacy) -> Iterator[Finding]:
@@ -114,6 +126,8 @@ def _instead(report: AuditReport) -> str:
         return "reduce the source to one row per person; then each row's epsilon is the person's"
     if not report.privacy.raw:
         return "a retention below 1, and a replacement probability above 0 for every value"
+    if all("observed" in reason for reason in report.privacy.raw):
+        return "list every value that is possible as the domain, and delete observed = true"
     return (
         'compute from published values only: [groups] from = "published", domains that are'
         " listed, uniform, replace, matrix, or finegrain with a given prior"
@@ -127,7 +141,8 @@ def worst(privacy: Privacy) -> float:
 
 def several_rows(privacy: Privacy) -> bool:
     """Whether rows are not persons: their draws repeat, and their losses add."""
-    return any("several rows" in each for each in privacy.raw)
+    # Releases of 0.1.0 have no number of rows, only the reason.
+    return privacy.rows_per_unit > 1 or any("several rows" in each for each in privacy.raw)
 
 
 def _joint(report: AuditReport) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from privsql.audit.criteria.amplification import ROUNDING, gamma_for, rounded_down
 from privsql.audit.criteria.columns import OWN
 from privsql.audit.criteria.findings import ColumnAudit, Finding, GroupAudit, Thresholds, Verdict
+from privsql.audit.criteria.public_columns import of_links, of_public_columns
 from privsql.audit.criteria.release_verdicts import (
     met_or_not,
     of_ratios,
@@ -31,10 +32,11 @@ MANY = 200
 
 def findings(report: AuditReport) -> tuple[Finding, ...]:
     """All sentences of a report, the release first, then its columns and their groups."""
-    found = [*of_release(report)]
+    found = [*of_release(report), *of_public_columns(report)]
     groups = {each.column: each for each in report.groups}
     for column in report.columns:
         found += _column(column, report)
+        found += of_links(column.name, report)
         if column.name in groups:
             found += _group(groups[column.name], column, report)
         elif column.mechanism == "decoy":
@@ -67,7 +69,8 @@ def _column(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             change = f"retention {_down(most)} or less would do for {column.values:,} values"
             change += ", or a coarser domain" * (column.values > MANY)
         # A draw that can be repeated, or what raw data decided, is not in the channel.
-        bare = report.privacy.seeded or bool(report.privacy.raw)
+        privacy = report.privacy
+        bare = privacy.seeded or bool(privacy.raw) or several_rows(privacy)
         text = (
             f"gamma {column.gamma:.4g}, epsilon {column.epsilon:.4g}; {pair} allows gamma"
             f" {allowed:.4g}. Upward a prior of {asked.rho1:g} reaches at most {column.upward:.3g};"
@@ -142,26 +145,7 @@ def _rare(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
 def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
     asked, finding = report.asked, partial(Finding, column.name)
     if column.rows_needed is not None and column.reached_error is not None:
-        fine = report.effective >= column.rows_needed
-        there = f"there are {report.trials:,}"
-        unsure = ""
-        if report.trials != report.rows:
-            there += (
-                " left after groups were cut down, worth"
-                f" {math.floor(report.effective):,} rows of equal weight"
-            )
-            if report.duplicated:
-                unsure = "; the number of independent trials among duplicated rows is not known"
-        if several_rows(report.privacy):
-            unsure = "; rows of one person are not independent, so they carry less information"
-        text = (
-            f"a share within {asked.error:g} with chance {1 - asked.miss:g} needs"
-            f" {math.ceil(column.rows_needed):,} rows, and {there}, which"
-            f" give {column.reached_error:.3g} (OLAP theorem 1, a loose bound){unsure}"
-        )
-        advice = None if fine else "more rows, a higher retention, or a wider error"
-        verdict: Verdict = ("open" if unsure else "holds") if fine else "fails"
-        yield finding("(n, eps, delta)", verdict, text, advice)
+        yield finding("(n, eps, delta)", *_share(column, column.rows_needed, report))
     if column.small_sum is not None and column.large_sum is not None:
         fine = column.small_sum >= asked.small_sum
         text = (
@@ -175,6 +159,32 @@ def _utility(column: ColumnAudit, report: AuditReport) -> Iterator[Finding]:
             f" paper's T_f of {column.large_sum_printed:.2g} divides by n twice)"
         )
         yield finding("large sums", "note", text)
+
+
+def _share(
+    column: ColumnAudit, needed: float, report: AuditReport
+) -> tuple[Verdict, str, str | None]:
+    """How precisely the share of a value is known: a figure of utility."""
+    asked = report.asked
+    there = f"there are {report.trials:,}"
+    unsure = ""
+    if report.trials != report.rows:
+        there += (
+            " left after groups were cut down, worth"
+            f" {math.floor(report.effective):,} rows of equal weight"
+        )
+        if report.duplicated:
+            unsure = "; the number of independent trials among duplicated rows is not known"
+    if several_rows(report.privacy):
+        unsure = "; rows of one person are not independent, so they carry less information"
+    text = (
+        f"the share of one value over all rows is known to within {column.reached_error:.2g} with"
+        f" chance {1 - asked.miss:g}, whatever the shares are; {asked.error:g} needs"
+        f" {math.ceil(needed):,} rows, and {there}{unsure}"
+    )
+    if column.reached_error is not None and column.reached_error > asked.error:
+        return "weak", text, "for more precision: more rows, or a higher retention"
+    return "note" if unsure else "useful", text, None
 
 
 def _decoys(asked: Thresholds) -> str:

@@ -1,38 +1,45 @@
-"""The report as one HTML page: findings, figures and pictures; no script, no network."""
+"""The report as one HTML page: first page, figures, appendix; no script, no network.
+
+Light and dark follow the reader's system, colours never stand alone (a light has its word), and
+nothing is wider than a phone but tables, which scroll within themselves.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privsql.audit.criteria.expected import half_width, half_width_conditions
-from privsql.audit.criteria.findings import ColumnAudit
+from privsql.audit.criteria.findings import ColumnAudit, Finding
 from privsql.audit.criteria.trials import group_cap
-from privsql.audit.report.charts import Axis, Line, axis_of, bars, chart
-from privsql.audit.report.text import both
+from privsql.audit.report.charts import MOST, Axis, Line, axis_of, bars, chart, key
+from privsql.audit.report.style import STYLE
+from privsql.audit.report.text import (
+    both,
+    causes_table,
+    counts_text,
+    losses_table,
+    share,
+    title_of,
+)
 from privsql.files import written
 
 if TYPE_CHECKING:
     from privsql.audit.report.report import AuditReport
 
 # Conditions up to which widths are drawn, and values whose utility is.
-CONDITIONS, VALUES = 6, 60
+CONDITIONS, VALUES = 6, 30
 
 # Columns that are drawn in one picture.
 DRAWN = 6
 
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em }
-table { border-collapse: collapse; margin: 1em 0 }
-td, th { border-bottom: 1px solid #ddd; padding: .3em .7em; text-align: left; vertical-align: top }
-.holds { color: #00735a } .fails, .void { color: #b00020; font-weight: 600 }
-.open { color: #8a5a00 }
-.advice { color: #555 } figure { display: inline-block; margin: 1em 1em 1em 0 }
-figcaption { max-width: 34em; color: #333 } pre { white-space: pre-wrap }
-"""
+WORDS = {"green": "Fine", "amber": "To accept", "red": "Stop"}
+
+Picture = tuple[str, str]
 
 
 def write_page(report: AuditReport, path: Path, *, force: bool = False) -> None:
@@ -45,39 +52,130 @@ def write_page(report: AuditReport, path: Path, *, force: bool = False) -> None:
 def page(report: AuditReport) -> str:
     """The page as text."""
     title = escape(f"Audit of {report.table}")
-    figures = "".join(
-        f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
-        for caption, picture in pictures(report)
-    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
         f"<title>{title}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{title}</h1><pre>{escape(report.summary())}</pre>"
-        f"<h2>Findings</h2>{_findings(report)}"
-        f"<h2>Pictures</h2>{figures}"
-        f"<h2>Groups most at risk</h2>{_groups(report)}</body></html>\n"
+        f"<header><h1>{title}</h1>{_audited(report)}</header>"
+        f"{_front(report)}"
+        f"<section><h2>Figures</h2>{_public(report)}{_sensitive(report)}"
+        f"{_drawn(pictures(report))}</section>"
+        f'<section class="appendix"><h2>Appendix: criteria</h2>'
+        f"<p>Criteria: {escape(counts_text(report))}.</p>{_findings(report)}"
+        f"{_drawn(theorems(report))}"
+        f"<h3>Groups most at risk</h3>{_groups(report)}</section></body></html>\n"
     )
 
 
-def pictures(report: AuditReport) -> Iterator[tuple[str, str]]:
-    """Captions with pictures; those that have nothing to show are left out."""
-    kept = [column for column in report.columns if column.retention is not None][:DRAWN]
-    kept = [column for column in kept if _p(column) > 0]
+def _audited(report: AuditReport) -> str:
+    source = (
+        "Figures are those of the raw table: this page is for its publisher only."
+        if report.known
+        else "Figures are reconstructed from the release."
+    )
+    file = escape(Path(report.release).name)
+    return f"<p>{file}, {report.rows:,} rows. {source}</p>"
+
+
+def _front(report: AuditReport) -> str:
+    """The answer, three lights, and what to change."""
+    front = report.front
+    lights = "".join(
+        f'<li class="light {light.colour}"><h3><span class="dot"></span>{escape(light.name)}'
+        f'<span class="word">{WORDS[light.colour]}</span></h3><p>{escape(light.text)}</p></li>'
+        for light in front.lights
+    )
+    changes = "".join(
+        f"<li>{escape(change[:1].upper() + change[1:])}.</li>"
+        for light in front.lights
+        for change in light.change
+    )
+    change = f"<h2>What to change</h2><ul>{changes}</ul>" if changes else ""
+    return (
+        f'<section class="front {front.answer}"><p class="question">May this release go out?</p>'
+        f'<p class="answer">{escape(front.sentence)}</p><ul class="lights">{lights}</ul>{change}'
+        f'<p class="promise">{escape(report.privacy.statement())}</p></section>'
+    )
+
+
+def _public(report: AuditReport) -> str:
+    """Who is alone by public values."""
+    found = report.uniqueness
+    if found is None or not found.columns:
+        return ""
+    picture = bars(
+        [each.label for each in found.classes],
+        [each.rows / max(found.rows, 1) for each in found.classes],
+        "Share of the rows",
+    )
+    caption = (
+        "Rows by how many rows share all of their public values. Whoever shares them with nobody"
+        f" (1) can be found by them: {found.alone:,} of {found.rows:,} rows"
+        f" ({share(found.alone, found.rows)})."
+    )
+    return (
+        f"<h3>Public columns</h3>{_drawn([(caption, picture)])}"
+        f"{_table(*causes_table(found))}<p>“Alone by it”: rows with a value of their own in the"
+        " column. “Alone without it”: rows that would still be alone if the column were dropped."
+        " That people with equal public values have different sensitive values (l-diversity) is"
+        " not promised.</p>"
+    )
+
+
+def _sensitive(report: AuditReport) -> str:
+    return (
+        f"<h3>Sensitive columns</h3>{_table(*losses_table(report))}"
+        "<p>“Kept”: chance that a published value is the original. “A belief”: how far a belief in"
+        " one person's value can rise by reading that person's row. “Shares known to”: error bar of"
+        " a value's share over all rows, in percentage points.</p>"
+    )
+
+
+def pictures(report: AuditReport) -> Iterator[Picture]:
+    """Captions with pictures of what can be learned; those with nothing to show are left out."""
+    kept = _kept(report)
     if kept:
-        yield from _curves(kept, report)
-    yield from _tails(report)
+        yield from _widths(kept, report)
     yield from _utility(report)
 
 
-def _curves(columns: list[ColumnAudit], report: AuditReport) -> Iterator[tuple[str, str]]:
-    """What the channels alone decide: widths by count and by conditions, and caps."""
-    asked, n = report.asked, max(round(report.effective), 2)
+def theorems(report: AuditReport) -> Iterator[Picture]:
+    """Captions with pictures of what the criteria follow from."""
+    kept = _kept(report)
+    if kept:
+        yield _caps(kept, report)
+    yield from _tails(report)
 
-    def lines(
-        points: Sequence[float], height: Callable[[ColumnAudit, float], float], label: str
-    ) -> tuple[list[Line], Axis]:
-        found = [Line(c.name, tuple((x, height(c, x)) for x in points)) for c in columns]
-        return found, axis_of([y for line in found for _, y in line.points], label, log=True)
+
+def _kept(report: AuditReport) -> list[ColumnAudit]:
+    kept = [column for column in report.columns if column.retention is not None][:DRAWN]
+    return [column for column in kept if _p(column) > 0]
+
+
+def _lines(
+    columns: Sequence[ColumnAudit],
+    points: Sequence[float],
+    height: Callable[[ColumnAudit, float], float],
+    label: str,
+    *,
+    percent: bool = True,
+) -> tuple[list[Line], Axis]:
+    most = MOST if percent else math.inf
+    found = [
+        Line(c.name, tuple((x, y) for x in points if (y := height(c, x)) <= most)) for c in columns
+    ]
+    heights = [y for line in found for _, y in line.points]
+    return found, axis_of(heights, label, log=True, percent=percent)
+
+
+def _with_key(lines: list[Line], across: Axis, up: Axis) -> str:
+    return key(lines) + chart(lines, across, up)
+
+
+def _widths(columns: list[ColumnAudit], report: AuditReport) -> Iterator[Picture]:
+    """Error bars by count and by conditions, which the channels alone decide."""
+    n = max(round(report.effective), 2)
 
     def by_count(column: ColumnAudit, count: float) -> float:
         return half_width(count, n, _p(column), 1 / column.values) / count
@@ -85,64 +183,76 @@ def _curves(columns: list[ColumnAudit], report: AuditReport) -> Iterator[tuple[s
     def by_conditions(column: ColumnAudit, conditions: float) -> float:
         return half_width_conditions(conditions, n, _p(column)) / n
 
-    def cap(column: ColumnAudit, share: float) -> float:
-        wanted = (asked.relative_error, asked.probability)
-        return float(group_cap(share, _p(column), column.values, *wanted))
-
     counts = [n ** (i / 40) for i in range(1, 41)]
-    drawn, up = lines(counts, by_count, "half width / count")
+    drawn, up = _lines(columns, counts, by_count, "Error bar, in % of the count")
     caption = (
-        "Half of the 95% interval of one value's count, relative to the count, by the count, over"
-        f" all {n:,} rows. Above 1 a count cannot be distinguished from zero."
+        f"How precise a count of one value is, over all {n:,} rows: half of its 95% interval."
+        " Above 100% a count cannot be told from zero."
     )
-    yield caption, chart(drawn, axis_of([1.0, *counts], "count", log=True), up)
-    drawn, up = lines(range(1, CONDITIONS + 1), by_conditions, "half width / rows")
+    across = axis_of([1.0, *counts], "Rows that have the value", log=True)
+    yield caption, _with_key(drawn, across, up)
+    drawn, up = _lines(
+        columns, range(1, CONDITIONS + 1), by_conditions, "Error bar, in % of all rows"
+    )
     caption = (
-        "Half of the 95% interval of a count, relative to all rows, by the number of conditions on"
-        " columns of this retention, each true for half of the rows and of the domain."
+        "How precision falls with the number of conditions on sensitive columns, each of which half"
+        " of the rows meet: half of the 95% interval of a count."
     )
-    yield caption, chart(drawn, Axis(1, CONDITIONS, False, "conditions"), up)
-    drawn, up = lines([i / 50 for i in range(1, 51)], cap, "s_g (rows)")
-    caption = (
-        "Largest private group s_g by the largest frequency f in it, at lambda ="
-        f" {asked.relative_error:g}, delta = {asked.probability:g} (uniform replacement)."
-    )
-    yield caption, chart(drawn, Axis(0, 1, False, "f"), up)
+    yield caption, _with_key(drawn, Axis(1, CONDITIONS, False, "Conditions"), up)
 
 
-def _tails(report: AuditReport) -> Iterator[tuple[str, str]]:
+def _caps(columns: list[ColumnAudit], report: AuditReport) -> Picture:
+    asked = report.asked
+
+    def cap(column: ColumnAudit, frequency: float) -> float:
+        wanted = (asked.relative_error, asked.probability)
+        return float(group_cap(frequency, _p(column), column.values, *wanted))
+
+    points = [i / 50 for i in range(1, 51)]
+    drawn, up = _lines(columns, points, cap, "Rows (s_g)", percent=False)
+    caption = (
+        "Rows up to which a personal group is private, by the share of its most frequent value, at"
+        f" lambda = {asked.relative_error:g}, delta = {asked.probability:g} (uniform replacement)."
+    )
+    return caption, _with_key(drawn, Axis(0, 1, False, "Share of the value (f)", True), up)
+
+
+def _tails(report: AuditReport) -> Iterator[Picture]:
     for group in report.groups:
         shown = [(i + 1, tail) for i, tail in enumerate(group.tails) if tail.exact is not None]
         if len(shown) < 2:
             continue
         bound = Line(
-            "Chernoff", tuple((i, min(1, t.chernoff.lower + t.chernoff.upper)) for i, t in shown)
+            "Chernoff bound",
+            tuple((i, min(1, t.chernoff.lower + t.chernoff.upper)) for i, t in shown),
         )
         exact = Line(
-            "exact", tuple((i, t.exact.lower + t.exact.upper) for i, t in shown if t.exact)
+            "exact chance", tuple((i, t.exact.lower + t.exact.upper) for i, t in shown if t.exact)
         )
         caption = (
-            f"{group.column}: chance that an estimate of f is off by more than"
-            f" {report.asked.relative_error:.0%}, in the {len(shown):,} groups most at risk, by"
-            " rank: the paper's bound, and exactly."
+            f"{group.column}: chance that an estimate of the most frequent value's share is off by"
+            f" more than {report.asked.relative_error:.0%}, in the {len(shown):,} personal groups"
+            " most at risk."
         )
-        ranks = Axis(1, max(len(shown), 2), False, "group, worst first")
-        yield caption, chart([bound, exact], ranks, Axis(0, 1, False, "chance"))
+        ranks = Axis(1, max(len(shown), 2), False, "Group, most at risk first")
+        yield caption, _with_key([bound, exact], ranks, Axis(0, 1, False, "Chance", True))
 
 
-def _utility(report: AuditReport) -> Iterator[tuple[str, str]]:
+def _utility(report: AuditReport) -> Iterator[Picture]:
     for column in report.columns[:DRAWN]:
-        values = [v for v in column.per_value if v.error is not None][:VALUES]
-        if not values:
+        known = [v for v in column.per_value if v.error is not None]
+        if not known:
             continue
-        heights = [v.error if v.error is not None else math.inf for v in values]
+        values = known[:VALUES]
         source = "raw" if report.known else "reconstructed"
-        caption = (
-            f"{column.name}: relative standard error of each value's count over all rows, by its"
-            f" place in the domain ({source} frequencies; a full bar where no row has it)."
-        )
-        names = [str(v.code) for v in values]
-        yield caption, bars(names, heights, "value", axis_of(heights, "relative error"))
+        caption = f"{column.name}: error of each value's count over all rows ({source} counts)."
+        if any(math.isinf(v.error or 0) for v in values):
+            caption += " “none”: no row has the value."
+        if column.values > len(values):
+            caption += f" The first {len(values)} of {column.values:,} values."
+        heights = [v.error if v.error is not None else math.inf for v in values]
+        label = "Standard error, in % of the count"
+        yield caption, bars([v.value for v in values], heights, label)
 
 
 def _p(column: ColumnAudit) -> float:
@@ -150,29 +260,63 @@ def _p(column: ColumnAudit) -> float:
     return column.retention[0]
 
 
-def _findings(report: AuditReport) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(each.subject)}</td><td>{escape(each.criterion)}</td>"
-        f'<td class="{each.verdict}">{each.verdict}</td><td>{escape(each.text)}'
-        + (f'<br><span class="advice">Change: {escape(each.advice)}</span>' if each.advice else "")
-        + "</td></tr>"
-        for each in report.findings
+def _drawn(found: Sequence[Picture] | Iterator[Picture]) -> str:
+    figures = "".join(
+        f"<figure><figcaption>{escape(caption)}</figcaption>{picture}</figure>"
+        for caption, picture in found
     )
-    head = "<tr><th>subject</th><th>criterion</th><th>verdict</th><th>what was found</th></tr>"
-    return f"<table>{head}{rows}</table>"
+    return f'<div class="figures">{figures}</div>' if figures else ""
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A table, which a phone shows row by row with the names of its columns."""
+    names = [escape(name) for name in head]
+    cells = "".join(f"<th>{name}</th>" for name in names)
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f'<td data-name="{name}">{escape(cell)}</td>'
+            for name, cell in zip(names, row, strict=True)
+        )
+        + "</tr>"
+        for row in body
+    )
+    made = f"<thead><tr>{cells}</tr></thead><tbody>{rows}</tbody>"
+    return f'<div class="wide"><table>{made}</table></div>'
+
+
+def _findings(report: AuditReport) -> str:
+    """Every finding by subject; blocks and no table, so that they fit a phone."""
+    subjects = {column.name: i for i, column in enumerate(report.columns)}
+    ordered = sorted(report.findings, key=lambda each: subjects.get(each.subject, -1))
+    return "".join(
+        f"<h3>{escape(title_of(subject, report))}</h3>{''.join(map(_finding, findings))}"
+        for subject, findings in groupby(ordered, key=lambda each: each.subject)
+    )
+
+
+def _finding(finding: Finding) -> str:
+    advice = f'<p class="advice">Change: {escape(finding.advice)}</p>' if finding.advice else ""
+    return (
+        f'<div class="finding"><p><span class="verdict {finding.verdict}">{finding.verdict}</span>'
+        f" <strong>{escape(finding.criterion)}</strong>: {escape(finding.text)}</p>{advice}</div>"
+    )
 
 
 def _groups(report: AuditReport) -> str:
-    rows = ""
-    for group in report.groups:
-        for tail in group.tails[:20]:
-            rows += (
-                f"<tr><td>{escape(group.column)}</td><td>{tail.group}</td><td>{tail.rows:,}</td>"
-                f"<td>{tail.trials:,}</td><td>{tail.frequency:.3f}</td><td>{tail.cap:,.0f}</td>"
-                f"<td>{both(tail.chernoff)}</td><td>{both(tail.exact)}</td></tr>"
-            )
-    head = (
-        "<tr><th>column</th><th>group</th><th>rows</th><th>trials</th><th>f</th><th>s_g</th>"
-        "<th>Chernoff (below, above)</th><th>exact</th></tr>"
-    )
-    return f"<table>{head}{rows}</table>"
+    head = ("column", "group", "rows", "trials", "f", "s_g", "Chernoff (below, above)", "exact")
+    body = [
+        (
+            group.column,
+            str(tail.group),
+            f"{tail.rows:,}",
+            f"{tail.trials:,}",
+            f"{tail.frequency:.3f}",
+            f"{tail.cap:,.0f}",
+            both(tail.chernoff),
+            both(tail.exact),
+        )
+        for group in report.groups
+        for tail in group.tails[:20]
+    ]
+    return _table(head, body) if body else "<p>None was looked at one by one.</p>"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsql.audit.criteria.findings import (
+    UNMET,
     ColumnAudit,
     Finding,
     GroupAudit,
@@ -18,10 +19,14 @@ from privsql.audit.criteria.findings import (
     RatioAudit,
     Thresholds,
 )
-from privsql.release.manifest import Privacy, Protection
+from privsql.audit.links import Link
+from privsql.audit.uniqueness import Uniqueness
+from privsql.release.manifest import Policy, Privacy, Protection
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from privsql.audit.report.front import Front
 
 # Groups whose tails are listed in text and JSON; the tables have more.
 SHOWN = 10
@@ -46,18 +51,38 @@ class AuditReport:
     ratios: tuple[RatioAudit, ...]
     findings: tuple[Finding, ...]
     merged: bool = False  # whether groups are of merged public values
+    uniqueness: Uniqueness | None = None
+    links: tuple[Link, ...] = ()
+    alone_in_group: int = 0  # people who are alone in their personal group
+    policy: Policy | None = None
 
     def __str__(self) -> str:
-        """The report as a terminal shows it: a summary, then every finding."""
+        """The report as a terminal shows it: first page, figures, then every finding."""
         from privsql.audit.report.text import report_text
 
         return report_text(self)
 
     def summary(self) -> str:
-        """A few lines: how much holds, what fails, and what to change."""
+        """The first page: whether the release may go out, three lights, and what to change."""
         from privsql.audit.report.text import summary_text
 
         return summary_text(self)
+
+    @property
+    def front(self) -> Front:
+        """The first page as data."""
+        from privsql.audit.report.front import front_page
+
+        return front_page(self)
+
+    @property
+    def asked_own(self) -> bool:
+        """Whether lambda and delta are those that the release was protected by."""
+        own = self.protection
+        return own is not None and (own.relative_error, own.probability) == (
+            self.asked.relative_error,
+            self.asked.probability,
+        )
 
     @property
     def duplicated(self) -> bool:
@@ -66,8 +91,11 @@ class AuditReport:
 
     @property
     def holds(self) -> bool:
-        """Whether every criterion is met: none fails, none is void, none is left open."""
-        return all(finding.verdict in ("holds", "note") for finding in self.findings)
+        """Whether every criterion is met: none fails, none is void, none is left open.
+
+        Figures of utility are no criteria of privacy.
+        """
+        return not any(finding.verdict in UNMET for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinite figures are None."""
@@ -87,12 +115,16 @@ class AuditReport:
             "trials": self.trials,
             "effective": self.effective,
             "frequencies": "raw" if self.known else "reconstructed",
+            "front": asdict(self.front),
             "holds": self.holds,
             "thresholds": asdict(self.asked),
             "privacy": asdict(self.privacy) | {"statement": self.privacy.statement()},
             "protection": None if self.protection is None else asdict(self.protection),
             "columns": [asdict(column) for column in self.columns],
             "groups": groups,
+            "uniqueness": None if self.uniqueness is None else asdict(self.uniqueness),
+            "links": [asdict(link) for link in self.links],
+            "alone_in_group": self.alone_in_group,
             "joint": None if self.joint is None else asdict(self.joint),
             "ratios": [asdict(each) for each in self.ratios],
             "findings": [asdict(finding) for finding in self.findings],

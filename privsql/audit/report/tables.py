@@ -90,6 +90,7 @@ def values_table(report: AuditReport) -> pa.Table:
         for value in column.per_value
     ]
     kinds: dict[str, pa.DataType] = {"column_name": pa.string(), "code": pa.int64()}
+    kinds["value"] = pa.string()
     kinds |= dict.fromkeys(("up", "down", "kept", "share", "error"), pa.float64())
     return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 

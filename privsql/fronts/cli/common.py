@@ -11,6 +11,7 @@ import difflib
 import errno
 import importlib
 import io
+import json
 import os
 import sys
 import time
@@ -21,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from privsql.errors import Error, OperationalError, interruptible, wrapped
+from privsql.errors import Error, OperationalError, interruptible, printable, wrapped
 from privsql.session.settings import ESTIMATORS
 
 if TYPE_CHECKING:
@@ -142,8 +143,30 @@ def failed(problem: Error) -> NoReturn:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print for people: wrapped between words where the stream is a terminal."""
-    click.echo(wrapped(text, terminal_width(sys.stderr if err else sys.stdout)), err=err)
+    """Print for people: wrapped between words where the stream is a terminal.
+
+    Control characters of names and values are escaped, so that no file can steer a terminal.
+    """
+    shown = printable(text, keep="\n")
+    click.echo(wrapped(shown, terminal_width(sys.stderr if err else sys.stdout)), err=err)
+
+
+def say_json(document: object) -> None:
+    """Print a document for programs, which a terminal can show as well."""
+    click.echo(plain_json(json.dumps(document, indent=2, ensure_ascii=False)))
+
+
+def plain_json(text: str) -> str:
+    r"""JSON of the same meaning in which nothing steers a terminal.
+
+    Outside of strings JSON has line breaks only, and inside each character has an escape.
+
+    >>> print(plain_json('{"\x9b": "é\u202e"}'))
+    {"\u009b": "é\u202e"}
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def terminal_width(stream: IO[str]) -> int | None:

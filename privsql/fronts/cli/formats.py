@@ -7,6 +7,9 @@
 
 The last three have numbers to the last bit and dates as ISO 8601; columns that are named alike
 are numbered.  CSV and JSON are UTF-8 whatever the terminal speaks, and are written in parts.
+
+No form writes a control character of the data to a terminal: JSON has escapes of its own for them,
+CSV has none, so that only a terminal gets them escaped and a file or a pipe as they are.
 """
 
 from __future__ import annotations
@@ -22,10 +25,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from privsql.errors import printable
+from privsql.fronts.cli.common import plain_json
+
 if TYPE_CHECKING:
     from privsql.answer.outcome import Outcome
 
 FORMATS = ("table", "csv", "json", "parquet")
+# How text begins that spreadsheets evaluate, in the wide forms of East Asian keyboards, too.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 PART = 10_000  # rows that are Python objects at the same time
 ALL = 10**9  # rows or cells of a line: more than any answer has
 
@@ -73,17 +81,36 @@ def write_table(outcome: Outcome | str, stream: BinaryIO) -> None:
     stream.write(as_table(outcome, whole=True).encode() + b"\n")
 
 
-def write_csv(outcome: Outcome, stream: BinaryIO) -> None:
-    r"""Comma-separated lines, quoted where RFC 4180 requires it, ended by ``\n``."""
-    names = _names(outcome)
-    stream.write((",".join(map(_field, names)) + "\n").encode())
+def write_csv(outcome: Outcome, stream: BinaryIO, *, safe: bool = False) -> None:
+    r"""Comma-separated lines, quoted where RFC 4180 requires it, ended by ``\n``.
+
+    ``safe``: text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+
+    def field(value: Any) -> str:
+        if isinstance(value, str):
+            value = harmless(value) if safe else value
+            value = printable(value) if person else value
+        return _field(value)
+
+    person = stream.isatty()
+    stream.write((",".join(map(field, _names(outcome))) + "\n").encode())
     for rows in _parts(outcome):
-        stream.write("".join(",".join(map(_field, row)) + "\n" for row in rows).encode())
+        stream.write("".join(",".join(map(field, row)) + "\n" for row in rows).encode())
+
+
+def harmless(text: str) -> str:
+    r"""Text that no spreadsheet takes for a formula.
+
+    >>> [harmless(text) for text in ("=1+1", "-5 apples", "\tx", "a=b", "")]
+    ["'=1+1", "'-5 apples", "'\tx", 'a=b', '']
+    """
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def write_json(outcome: Outcome, stream: BinaryIO) -> None:
     """An array of objects, one per line."""
-    keys = [json.dumps(name, ensure_ascii=False) for name in _names(outcome)]
+    keys = [_string(name) for name in _names(outcome)]
     between = "[\n"
     for rows in _parts(outcome):
         lines = (
@@ -179,7 +206,7 @@ def _field(value: Any) -> str:
 
 
 def _string(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return plain_json(json.dumps(value, ensure_ascii=False))
 
 
 def _names(outcome: Outcome) -> list[str]:

@@ -26,7 +26,12 @@ SECTIONS: dict[str, dict[str, str]] = {
         "append": "publish:append",
         "convert": "publish:convert",
     },
-    "Ask": {"query": "query:query", "explain": "query:explain", "shell": "shell:shell"},
+    "Ask": {
+        "info": "info:info",
+        "query": "query:query",
+        "explain": "query:explain",
+        "shell": "shell:shell",
+    },
     "Serve": {"serve": "serve:serve", "user": "user:user"},
     "Your shell": {"completion": "completion:completion"},
 }

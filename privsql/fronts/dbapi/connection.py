@@ -84,12 +84,25 @@ class Connection:
         ``confidence_level``, ``error_bars``, ``simultaneous``.
         """
         outcome = self._run(sql, parameters, options)
-        return Answer(outcome, lambda: self.explain(sql, parameters, **options))
+        return Answer(
+            outcome,
+            lambda verbose: self.explain(sql, parameters, verbose=verbose, **options),
+        )
 
-    def explain(self, sql: str, parameters: Parameters | None = None, **options: object) -> str:
-        """How a statement would be answered: states, scan, reconstruction, expected width."""
+    def explain(
+        self,
+        sql: str,
+        parameters: Parameters | None = None,
+        *,
+        verbose: bool = False,
+        **options: object,
+    ) -> str:
+        """How a statement would be answered, and how wide its intervals will be.
+
+        About ten lines; ``verbose`` adds cells, channels, and the SQL of scan and reconstruction.
+        """
         with self._turn:
-            return self._open().explain(sql, _bound(parameters), **options)
+            return self._open().explain(sql, _bound(parameters), verbose=verbose, **options)
 
     def expand(self, sql: str, parameters: Parameters | None = None) -> list[Any]:
         """The 2^k predicate-complement queries of a conjunctive count, spelled out."""

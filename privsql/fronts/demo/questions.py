@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from privsql.fronts.demo.recipe import DISEASES, SMOKER
+from importlib import resources
 
 ROWS = 300_000
 # One for the table, one for the draws.  A seed is safe here because nobody in the table lives.
@@ -18,46 +17,7 @@ README = "README.txt"
 AGAIN = "again.duckdb"  # made by a command that the demo suggests
 
 
-def _listed(values: tuple[str, ...]) -> str:
-    return ", ".join(f'"{value}"' for value in values)
-
-
-SPEC_TEXT = f"""\
-[release]
-table = "patients"
-source = "{SOURCE}"
-unit = "patient_id"        # the person; never published
-
-[columns.sex]
-role = "public"
-[columns.age]
-role = "public"
-[columns.district]
-role = "public"
-[columns.job]
-role = "public"
-
-[columns.cost]
-role = "public"
-grouping = false           # a measure: it defines no personal groups
-[columns.visited]
-role = "public"
-grouping = false
-
-[columns.smoker]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.5            # kept with this chance, else a random value
-domain = [{_listed(SMOKER)}]
-[columns.disease]
-role = "sensitive"
-mechanism = "uniform"
-retention = 0.4
-domain = [
-    {_listed(DISEASES[:4])},
-    {_listed(DISEASES[4:])},
-]
-"""
+SPEC_TEXT = resources.files(__package__).joinpath(SPEC).read_text("utf-8")
 
 
 @dataclass(frozen=True)

@@ -76,20 +76,3 @@ class Screen:
 def wrapped(text: str) -> str:
     """Long lines broken to the width of a quotation, each part indented below its line."""
     return errors.wrapped(text, WIDTH - len(INDENT), hang=INDENT)
-
-
-def joined(summary: str) -> str:
-    r"""An audit's summary with its items on one line each, to be wrapped anew.
-
-    It is wrapped for wider terminals: what is indented and begins no advice goes on a line.
-
-    >>> joined("Audit\n- disease: fails for\n  many\n  change: less\n  retention")
-    'Audit\n- disease: fails for many\n  change: less retention'
-    """
-    lines: list[str] = []
-    for line in summary.splitlines():
-        if line.startswith("  ") and not line.startswith("  change: ") and lines:
-            lines[-1] += f" {line.strip()}"
-        else:
-            lines.append(line)
-    return "\n".join(lines)

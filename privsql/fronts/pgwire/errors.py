@@ -10,176 +10,104 @@ from __future__ import annotations
 from privsql.errors import Error, Notice, NotSupportedError, OperationalError, ProgrammingError
 
 
-class ProtocolError(OperationalError):
+class ProtocolError(OperationalError, code="protocol", sqlstate="08P01"):
     """A message that PostgreSQL's protocol does not have; the connection ends."""
 
-    code = "protocol"
-    sqlstate = "08P01"
 
-
-class BindError(ProgrammingError):
+class BindError(ProgrammingError, code="bind", sqlstate="08P01"):
     """Values or formats that do not fit a statement; the connection goes on."""
 
-    code = "bind"
-    sqlstate = "08P01"
 
-
-class CountError(BindError):
+class CountError(BindError, sqlstate="42601"):
     """EXECUTE with too few or too many values."""
 
-    sqlstate = "42601"
 
-
-class UnknownParameterError(BindError):
+class UnknownParameterError(BindError, sqlstate="42P02"):
     """A parameter in a statement that is not prepared, so that nobody can give its value."""
 
-    sqlstate = "42P02"
 
-
-class RefusedError(OperationalError):
+class RefusedError(OperationalError, code="authorization", sqlstate="28000"):
     """The way of logging in is refused."""
 
-    code = "authorization"
-    sqlstate = "28000"
 
-
-class PasswordError(RefusedError):
+class PasswordError(RefusedError, code="password", sqlstate="28P01"):
     """The password is wrong, or the user does not exist: the message is the same."""
 
-    code = "password"
-    sqlstate = "28P01"
 
-
-class UnknownDatabaseError(OperationalError):
+class UnknownDatabaseError(OperationalError, code="database", sqlstate="3D000"):
     """There is no such database, or not for this user."""
 
-    code = "database"
-    sqlstate = "3D000"
 
-
-class BusyError(OperationalError):
+class BusyError(OperationalError, code="connections", sqlstate="53300"):
     """There are as many connections as there may be."""
 
-    code = "connections"
-    sqlstate = "53300"
 
-
-class ShutdownError(OperationalError):
+class ShutdownError(OperationalError, code="shutdown", sqlstate="57P01"):
     """The server stops."""
 
-    code = "shutdown"
-    sqlstate = "57P01"
 
-
-class IdleError(OperationalError):
+class IdleError(OperationalError, code="idle", sqlstate="57P05"):
     """The connection was idle for too long."""
 
-    code = "idle"
-    sqlstate = "57P05"
 
-
-class AbortedError(ProgrammingError):
+class AbortedError(ProgrammingError, code="transaction", sqlstate="25P02"):
     """A transaction that has failed answers nothing more."""
 
-    code = "transaction"
-    sqlstate = "25P02"
 
-
-class NoTransactionError(ProgrammingError):
+class NoTransactionError(ProgrammingError, code="transaction", sqlstate="25P01"):
     """The command needs a transaction."""
 
-    code = "transaction"
-    sqlstate = "25P01"
 
-
-class UnknownStatementError(ProgrammingError):
+class UnknownStatementError(ProgrammingError, code="statement", sqlstate="26000"):
     """No prepared statement has this name."""
 
-    code = "statement"
-    sqlstate = "26000"
 
-
-class TakenStatementError(ProgrammingError):
+class TakenStatementError(ProgrammingError, code="statement", sqlstate="42P05"):
     """A prepared statement of this name exists."""
 
-    code = "statement"
-    sqlstate = "42P05"
 
-
-class UnknownCursorError(ProgrammingError):
+class UnknownCursorError(ProgrammingError, code="cursor", sqlstate="34000"):
     """No cursor or portal has this name."""
 
-    code = "cursor"
-    sqlstate = "34000"
 
-
-class TakenCursorError(ProgrammingError):
+class TakenCursorError(ProgrammingError, code="cursor", sqlstate="42P03"):
     """A cursor or portal of this name exists."""
 
-    code = "cursor"
-    sqlstate = "42P03"
 
-
-class UnknownColumnError(ProgrammingError):
+class UnknownColumnError(ProgrammingError, code="unknown-name", sqlstate="42703"):
     """No relation of the catalog has such a column."""
 
-    code = "unknown-name"
-    sqlstate = "42703"
 
-
-class UnknownFunctionError(ProgrammingError):
+class UnknownFunctionError(ProgrammingError, code="unknown-name", sqlstate="42883"):
     """There is no such function."""
 
-    code = "unknown-name"
-    sqlstate = "42883"
 
-
-class UnknownTypeError(ProgrammingError):
+class UnknownTypeError(ProgrammingError, code="unknown-name", sqlstate="42704"):
     """PREPARE names an unknown type."""
 
-    code = "unknown-name"
-    sqlstate = "42704"
 
-
-class UnknownSettingError(ProgrammingError):
+class UnknownSettingError(ProgrammingError, code="setting", sqlstate="42704"):
     """There is no such run-time parameter."""
 
-    code = "setting"
-    sqlstate = "42704"
 
-
-class FixedSettingError(ProgrammingError):
+class FixedSettingError(ProgrammingError, code="setting", sqlstate="55P02"):
     """A run-time parameter that cannot be changed."""
 
-    code = "setting"
-    sqlstate = "55P02"
 
-
-class BadSettingError(ProgrammingError):
+class BadSettingError(ProgrammingError, code="setting", sqlstate="22023"):
     """A value that a run-time parameter cannot have."""
 
-    code = "setting"
-    sqlstate = "22023"
 
-
-class TextValueError(ProgrammingError):
+class TextValueError(ProgrammingError, code="value", sqlstate="22P02"):
     """The text of a parameter is not a value of its type."""
 
-    code = "value"
-    sqlstate = "22P02"
 
-
-class BinaryValueError(ProgrammingError):
+class BinaryValueError(ProgrammingError, code="value", sqlstate="22P03"):
     """The bytes of a parameter are not a value of its type."""
 
-    code = "value"
-    sqlstate = "22P03"
 
-
-class ChangedError(NotSupportedError):
+class ChangedError(NotSupportedError, code="changed"):
     """The release was published again, and the answer no longer has the columns described."""
-
-    code = "changed"
 
 
 def error_fields(

@@ -25,6 +25,7 @@ from privsql.fronts.pgwire.clock import timed
 from privsql.fronts.pgwire.releases import House, Version
 from privsql.fronts.pgwire.settings import RunTime
 from privsql.policy.journal import JournalError
+from privsql.session.caches import SHORT, SMALL
 from privsql.sql.nodes import Unsupported
 from privsql.sql.parse.parameter_types import settled_types
 from privsql.sql.postgres.commands import UnknownRelation
@@ -32,8 +33,6 @@ from privsql.sql.postgres.placeholders import typed
 from privsql.sql.postgres.read import Command, read
 
 READ = 512  # texts whose commands are remembered
-SHORT = 20_000  # characters of those
-SMALL = 32_000  # bytes of an answer that is kept to be sent again
 CATALOG_SECONDS = 30.0
 
 Column = tuple[str, str]  # its name and DuckDB's type

@@ -5,6 +5,7 @@ style       colours
 input       text on its way to a statement
 commands    backslash commands
 describe    what ``\d`` shows
+info        what ``\d+`` and ``privsql info`` show
 completion  what Tab offers
 execution   a statement under way, and Ctrl-C
 display     answers, errors and notices as lines

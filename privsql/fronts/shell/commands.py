@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsql.errors import OperationalError, ProgrammingError
+from privsql.errors import OperationalError, ProgrammingError, wrapped
 from privsql.fronts.shell import describe as describing
 from privsql.fronts.shell.display import ALL, listing
+from privsql.fronts.shell.info import Info, size_of
 
 if TYPE_CHECKING:
     from privsql.fronts.shell.loop import Shell
@@ -44,6 +45,15 @@ def run(shell: Shell, line: str) -> None:
 def _describe(shell: Shell, rest: str) -> None:
     told, display = shell.told, shell.display()
     shell.say(describing.table(told, rest, display) if rest else describing.tables(told, display))
+
+
+def _describe_release(shell: Shell, rest: str) -> None:
+    if rest:  # as psql's: more about a table
+        _describe(shell, rest)
+        return
+    release = shell.session.release
+    found = Info(release.path, release.manifest, shell.told.catalog.rows, size_of(release))
+    shell.say(wrapped(found.text(), shell.display().width))
 
 
 def _timing(shell: Shell, rest: str) -> None:
@@ -138,6 +148,7 @@ COMMANDS = {
     command.usage.split()[0]: command
     for command in (
         Command("\\d [TABLE]", "tables, or columns and how each was perturbed", _describe),
+        Command("\\d+", "the release: columns, promises, policy, size", _describe_release),
         Command("\\x [on|off|auto]", "one line per value; auto: for wide tables", _expand),
         Command("\\rows [N|all]", "rows of an answer that are shown", _rows),
         Command("\\timing [on|off]", "how long each statement takes", _timing),
@@ -150,6 +161,7 @@ COMMANDS = {
 }  # fmt: skip
 KEYS = (
     "A statement ends with ; and may take several lines.  EXPLAIN RECONSTRUCTION SELECT ...; shows",
-    "how it would be answered.  Tab completes, Ctrl-R searches the history, Ctrl-C clears the",
-    "line or cancels the statement that runs, Ctrl-D leaves.",
+    "how it would be answered, EXPLAIN RECONSTRUCTION VERBOSE all of it.  Tab completes, Ctrl-R",
+    "searches the history, Ctrl-C clears the line or cancels the statement that runs, Ctrl-D",
+    "leaves.",
 )

@@ -1,6 +1,6 @@
 r"""Tab completion, from the text before the cursor and the release's manifest.
 
-    \...                           commands, and tables after \d
+    \...                           commands, and tables after \d and \d+
     SET SHOW RESET OPTIONS (       settings, and what each can be
     '... after a comparison        values of a sensitive column: its domain is public
     FROM, JOIN                     tables
@@ -124,7 +124,7 @@ def _commands(line: str, told: Told, commands: Sequence[str]) -> Iterator[Offer]
     command, space, rest = line.partition(" ")
     if not space:
         yield from _matching(line, commands, "command")
-    elif command == "\\d":
+    elif command in ("\\d", "\\d+"):
         yield from _matching(rest.lstrip(), told.tables, "table")
     elif command == "\\x":
         yield from _matching(rest.lstrip(), ("on", "off", "auto"), "setting")

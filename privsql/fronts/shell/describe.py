@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 
-from privsql.answer.cells import printable
 from privsql.channels import Channel, Domain, Grid
-from privsql.channels.steps import step_text
-from privsql.errors import ProgrammingError
+from privsql.errors import ProgrammingError, printable
 from privsql.fronts.shell.display import Display, listing
-from privsql.release.manifest import Manifest
+from privsql.release.manifest import Manifest, Policy
 from privsql.sql.catalog import Catalog
 
 LONGEST = 50  # characters of a domain that are shown
@@ -95,8 +92,7 @@ def domain(given: Domain) -> str:
     """
     null = ", NULL" if given.nullable else ""
     if isinstance(given, Grid):
-        step = step_text(given.step) if isinstance(given.step, timedelta) else str(given.step)
-        by = "" if step in ("1", "1 day") else f" by {step}"
+        by = "" if given.step_text in ("1", "1 day") else f" by {given.step_text}"
         return f"{given.lower} to {given.upper}{by}{null}"
     shown: list[str] = []
     tail = f"... ({given.size} values)"
@@ -121,10 +117,18 @@ def literal(value: object) -> str:
 
 def _promises(manifest: Manifest) -> list[str]:
     """What is promised, and what is not answered."""
-    policy = manifest.policy
+    return [printable(manifest.privacy.statement()), f"Policy: {policy_text(manifest.policy)}."]
+
+
+def policy_text(policy: Policy) -> str:
+    """What is not answered.
+
+    >>> print(policy_text(Policy()))
+    personal groups: refuse; at least 10 rows behind a sensitive answer
+    """
     said = [f"personal groups: {policy.personal_groups}"]
     if policy.min_rows:
         said.append(f"at least {policy.min_rows} rows behind a sensitive answer")
     if policy.rows == "allow":
         said.append("published rows can be listed")
-    return [printable(manifest.privacy.statement()), f"Policy: {'; '.join(said)}."]
+    return "; ".join(said)

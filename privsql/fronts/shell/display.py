@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from rich.cells import cell_len
 
-from privsql.answer.cells import Cell, estimate, exact, printable
+from privsql.answer.cells import Cell, estimate, exact
 from privsql.answer.columns import BARS, bars
 from privsql.answer.outcome import Outcome
 from privsql.answer.table import DOTS, WIDEST, Grid, cut, grid, pad, padded
-from privsql.errors import Error, wrapped
+from privsql.errors import Error, printable, wrapped
 from privsql.fronts.shell.style import ERROR, HEADING, HINT, MARK, NOTICE, RULE, Looks
 
 ALL = 10**9

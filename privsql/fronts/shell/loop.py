@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsql.answer.cells import printable
-from privsql.errors import Error, ProgrammingError
+from privsql.errors import Error, ProgrammingError, printable
 from privsql.fronts.cli.common import terminal_width
 from privsql.fronts.shell import commands
 from privsql.fronts.shell import display as showing

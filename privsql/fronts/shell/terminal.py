@@ -16,7 +16,7 @@ from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
-from privsql.answer.cells import printable
+from privsql.errors import printable
 from privsql.fronts.shell import vocabulary
 from privsql.fronts.shell.completion import offers
 from privsql.fronts.shell.describe import Told

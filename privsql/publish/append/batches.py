@@ -37,8 +37,8 @@ HEADER, NUMBERED, FOOTER = "# privsql batch, rules ", ", number ", "# sha256 "
 RULES, SHA256, COUNTS = "privsql.rules", "privsql.sha256", "privsql.rows"
 NUMBER = "privsql.number"
 
-# Rows that are perturbed together while they stream by.
-CHUNK = 10_000
+# Rows that are perturbed and mixed together while they stream by.
+CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)

@@ -7,48 +7,62 @@ A batch names the rules it was made under and carries the hash of its own rows: 
 its first and last line, a Parquet file in its key-value metadata.  The hash finds accidents,
 not forgeries: a client can send any row, and each such row weighs at most 1/p for each
 sensitive condition of a question (docs/manifest.md).  In CSV an empty field is NULL.
+
+Rows are read as publishing reads them, and all are looked at before the first leaves.  The spec
+is somebody else's, who may have written anything into it, so what leaves as it is and what each
+column loses is told first, and the client agrees on a command line of its own.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from randomgen import ChaCha
 
-from privsql.errors import DataError, NotSupportedError, OperationalError, how_many
+from privsql.errors import NotSupportedError, OperationalError
 from privsql.files import commit
-from privsql.publish.append.batches import CHUNK, from_text, rules, write_csv, write_parquet
+from privsql.publish.append.batches import CHUNK, rules, write_csv, write_parquet
+from privsql.publish.append.consent import Leaving
 from privsql.publish.append.entries import Entry
+from privsql.publish.formats import PARQUET, STDIN
 from privsql.publish.keys.ledger import ROW
 from privsql.publish.keys.randomness import Randomness, SystemSource
+from privsql.publish.misfits import misfits, read_text
 from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.retention import Sampler
 from privsql.publish.perturb.rows import units_in, with_unit
 from privsql.publish.prepare import WHOLE
+from privsql.publish.recode import open_for
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
-from privsql.publish.source import PARQUET, open_source
+from privsql.publish.source import Source
 from privsql.publish.staging import staging
 from privsql.publish.types import as_written, common, plain
-from privsql.release.spec import Spec, check_source_columns
+from privsql.release.spec import Spec, refuse_undecided
 
 
 class Local:
     """The rules of a spec, for streaming rows without access to the whole table."""
 
     def __init__(self, spec: Spec, randomness: Randomness) -> None:
+        refuse_undecided(spec)
+        ranked = [column.name for column in spec.public if column.recoding.top is not None]
+        if ranked:
+            raise NotSupportedError(
+                f"{', '.join(ranked)}: the most frequent values are those of the whole table, which"
+                " a client does not have",
+                hint="list the values that stay: map with map_other",
+            )
         mechanisms = (*WHOLE, "finegrain")
         whole = [c.name for c in spec.sensitive if c.mechanism in mechanisms or c.domain is None]
         if whole:
@@ -81,7 +95,7 @@ class Local:
             units = units_in(batch, self.spec, self.spec.table, done, self.randomness)
             arrays = [common(column) for column in batch.columns[: len(self.public)]]
             for name, domain, sampler in self.sensitive:
-                values = from_text(name, domain, plain(batch.column(len(arrays))))
+                values = read_text(plain(batch.column(len(arrays))), domain)
                 codes = self.rounding.codes(name, domain, values)
                 arrays.append(domain.decode(sampler.perturb(codes, self.randomness, units, name)))
             done += batch.num_rows
@@ -91,13 +105,32 @@ class Local:
 
 
 def perturb(
-    spec: Path, rows: Path | None, out: Path | None, *, accept_loss: bool = False
+    spec: Path,
+    rows: Path | None,
+    out: Path | None,
+    *,
+    accept_loss: bool = False,
+    accept_public: Collection[str] = (),
+    accept_epsilon: bool = False,
+    show_values: bool = False,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[int, Notes]:
     """Perturb the rows of a file as a spec says, and enter that in the ledger of its key.
 
-    Says how many rows there were, and what whoever perturbs them has to be told.
+    Says how many rows there were, and what whoever perturbs them has to be told.  Public columns
+    leave as they are: each is to be named in ``accept_public``, or ``["all"]``.  Columns with
+    an epsilon above 5 need ``accept_epsilon``, whatever the spec says.  ``say`` is told all of it
+    before a row is read.
     """
     wanted, notes = spec_beside(spec), Notes()
+    refuse_undecided(wanted)
+    leaving = Leaving.of(wanted)
+    if say is not None:
+        for line in leaving.lines():
+            say(line)
+    if isinstance(accept_public, str):
+        accept_public = [accept_public]
+    leaving.check(accept_public, accept_epsilon=accept_epsilon)
     draws = open_draws(wanted, None, notes)
     if wanted.unit == ROW:
         # Row k of every client would be drawn alike under one key.
@@ -105,7 +138,9 @@ def perturb(
     entry = None
     if draws.ledger is not None:
         entry = Entry(wanted, draws, draws.ledger, accept_loss=accept_loss)
-    count = perturb_file(wanted, rows, out, draws.randomness, entry=entry, notes=notes)
+    count = perturb_file(
+        wanted, rows, out, draws.randomness, entry=entry, notes=notes, show_values=show_values
+    )
     if entry is not None and entry.accounting is not None:
         notes.account(entry.accounting)
     return count, notes
@@ -119,21 +154,18 @@ def perturb_file(
     *,
     entry: Entry | None = None,
     notes: Notes | None = None,
+    show_values: bool = False,
 ) -> int:
     """Perturb the rows of a file into a batch: Parquet by the file's ending, or else CSV.
 
-    None is standard input or output, in CSV.  A file comes into view whole or not at all.
-    ``notes`` takes what whoever perturbs has to be told.
+    None is standard input or output.  A file comes into view whole or not at all.  ``notes`` takes
+    what whoever perturbs has to be told.
     """
     local = Local(spec, randomness)
     with ExitStack() as held:
-        if rows is not None and _is_parquet(rows):
-            raw = held.enter_context(closing(open_source([str(rows)])))
-            check_source_columns(local.spec, raw.names)
-            raw.check_types(local.public)
-            read = raw.batches(local.wanted, exact=True)
-        else:
-            read = _csv_rows(held.enter_context(_opened(rows)), local)
+        raw = held.enter_context(closing(_opened(local, rows, notes, show_values=show_values)))
+        misfits(raw, spec, cast=True).raise_any(show_values=show_values)
+        read = _chunks(raw, local)
         try:
             made = _writable(local, local.perturbed(read), out)
             target = None if out is None or leaves(out) else out.resolve()
@@ -197,45 +229,26 @@ def _is_parquet(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() in PARQUET
 
 
-def _opened(path: Path | None) -> AbstractContextManager[TextIO]:
-    if path is None:
-        return nullcontext(sys.stdin)
+def _opened(local: Local, path: Path | None, notes: Notes | None, *, show_values: bool) -> Source:
+    """The rows, as publishing reads them; what is public in CSV stays as it is written there."""
+    # Few rows say little of a type: 01 may be a number here and a word in other people's rows.
+    # It is made to fit the type of the release when the batch is appended.
+    text = [column.name for column in local.spec.public if not column.recoding.changes]
+    paths = [STDIN if path is None else str(path)]
+    _, raw = open_for(local.spec, paths, notes, text=text, show_values=show_values)
     try:
-        return path.open(encoding="utf-8-sig", newline="")
-    except OSError as problem:
-        raise OperationalError(f"cannot read {path}: {problem.strerror}") from None
+        raw.check_types(local.public)
+    except BaseException:
+        raw.close()
+        raise
+    return raw
 
 
-def _csv_rows(rows: TextIO, local: Local) -> Iterator[pa.RecordBatch]:
-    """The wanted columns of CSV rows, as text with NULL for an empty field."""
-    try:
-        reader = csv.reader(rows)
-        names = next(reader, None)
-        if not names:
-            raise DataError("there are no rows to perturb")
-        check_source_columns(local.spec, names)
-        place = {name.casefold(): i for i, name in enumerate(names)}
-        if len(place) < len(names):
-            twins = how_many(len(names) - len(place), "column has", "columns have")
-            raise DataError(f"{twins} the name of another one")
-        width = len(names)
-        filled = (row for row in reader if row or width == 1)  # not a blank line
-        while chunk := list(islice(filled, CHUNK)):
-            for row in chunk:
-                if len(row) != width:
-                    raise DataError(f"a row has {len(row)} fields where the header has {width}")
-            table = list(zip(*chunk, strict=True))
-            columns = (table[place[name.casefold()]] for name in local.wanted)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([text or None for text in column], pa.string()) for column in columns],
-                names=local.wanted,
-            )
-    except UnicodeError:
-        raise DataError(
-            "the rows are not valid UTF-8", hint="convert them first, for example with iconv"
-        ) from None
-    except csv.Error:
-        raise DataError("the rows cannot be read as CSV") from None
+def _chunks(raw: Source, local: Local) -> Iterator[pa.RecordBatch]:
+    """The wanted columns, so many rows at a time."""
+    for batch in raw.batches(local.wanted, exact=True):
+        for start in range(0, batch.num_rows, CHUNK):
+            yield batch.slice(start, CHUNK)
 
 
 def _write(

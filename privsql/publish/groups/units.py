@@ -27,6 +27,7 @@ import hashlib
 import re
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 from privsql.errors import DataError, how_many
 from privsql.publish.keys.randomness import CHUNK, KEY_BYTES, Blocks, Words
 from privsql.publish.types import plain
+from privsql.release.names import quoted
 
 # The lowest byte of the second word says what the first one counts.
 INTEGER, DATE, TIMESTAMP, ROW = 1, 2, 3, 4
@@ -43,6 +45,9 @@ INTEGER, DATE, TIMESTAMP, ROW = 1, 2, 3, 4
 TEXT, NUMBER = 1, 2
 
 NO_KEY = bytes(KEY_BYTES)
+
+# Rows of one unit that are told as they are.
+EXACT = 10
 
 BLOCK = 16
 
@@ -78,6 +83,28 @@ def unit_words(array: pa.Array[Any] | pa.ChunkedArray[Any], key: bytes = NO_KEY)
             hint="drop these rows, or give each its own identifier",
         )
     return words
+
+
+def rows_per_unit(relation: duckdb.DuckDBPyRelation, name: str) -> int:
+    """Most rows that one unit has, counted by the database; 0 where there are no rows."""
+    unit = quoted(name)
+    counted = relation.aggregate(f"{unit}, count(*) AS n", unit)
+    return int(counted.aggregate("max(n)").fetchall()[0][0] or 0)
+
+
+def rows_told(most: int) -> int:
+    """A bound on the rows of one unit that may be public: exact to 10, then 20, 50, 100, 200 ...
+
+    How many rows the person has who has most of all is a fact about one person; a promise needs a
+    bound only.
+
+    >>> [rows_told(most) for most in (0, 1, 4, 10, 11, 37, 51, 1_000)]
+    [1, 1, 4, 10, 20, 50, 100, 1000]
+    """
+    if most <= EXACT:
+        return max(most, 1)
+    unit = int(10 ** (len(str(most)) - 1))
+    return next(step * unit for step in (1, 2, 5, 10) if step * unit >= most)
 
 
 def row_units(start: int, count: int, table: str = "") -> Words:

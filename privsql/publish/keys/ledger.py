@@ -13,13 +13,22 @@ by a keyed digest (``fingerprint``), and whoever changed between all of them los
 
     changed(column) = sum of epsilon times the number of states over the different draws
 
-Publishing again what did not change is no new state.  The ledger holds no value, no count and
-nothing of the key but its name.
+Publishing again what did not change is no new state.
+
+Where a person has several rows, each of them loses that much, and since draws of equal values
+repeat, rows that can be linked show whether their values were equal, which no epsilon bounds.
+Such a publication has no epsilon; its line says how many rows a person has at most, and
+
+    most(column) = sum of epsilon times these rows over the different draws
+
+is told beside it.  Otherwise the ledger holds no value, no count and nothing of the key but its
+name.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -84,6 +93,7 @@ class Publication:
     source: str = ""
     kind: str = PUBLISH
     complete: bool = True
+    rows_per_unit: int = 1  # no person has more rows in it
 
     def draws(self, column: str) -> tuple[str, ...]:
         """What the draws of a column are a function of; equal draws are looked at once."""
@@ -109,7 +119,10 @@ class Publication:
         columns = {
             name: {**vars(c), "epsilon": repr(c.epsilon)} for name, c in self.columns.items()
         }
-        return json.dumps({**vars(self), "columns": columns}, sort_keys=True)
+        document = {**vars(self), "columns": columns}
+        if self.rows_per_unit == 1:  # as lines were written before there was the field
+            del document["rows_per_unit"]
+        return json.dumps(document, sort_keys=True)
 
     @classmethod
     def from_json(cls, line: str, where: Path | str = "LEDGER") -> Publication:
@@ -120,6 +133,8 @@ class Publication:
             name: Loss(**{**loss, "epsilon": float(loss["epsilon"])})
             for name, loss in dict(data["columns"]).items()
         }
+        if not int(data.get("rows_per_unit", 1)) >= 1:
+            raise ValueError("a person has at least one row")
         return cls(**{**data, "columns": losses})
 
 
@@ -134,26 +149,41 @@ class Accounting:
     columns: Mapping[str, float]  # every column published of these persons, now or before
     changed: Mapping[str, float]  # the same for a person whose value changed every time
     states: int  # of the source, where one column was published most often by the same draws
+    rows_per_unit: int = 1  # in the publication where a person has most; the losses are of all
 
     @property
     def epsilon(self) -> float:
-        """Total over all columns, for a person whose values never changed."""
-        return sum(self.columns.values())
+        """Total over all columns, for a person whose values never changed.
+
+        Infinite where a person has several rows: how much these lose together is told by
+        ``columns``, but no epsilon covers which of them have equal values.
+        """
+        return sum(self.columns.values()) if self.rows_per_unit == 1 else math.inf
 
     @property
     def worst(self) -> float:
         """Total over all columns, for a person whose values changed every time."""
-        return sum(self.changed.values())
+        return sum(self.changed.values()) if self.rows_per_unit == 1 else math.inf
 
     def __str__(self) -> str:
         """Format in one line."""
         times = "first publication" if self.publications == 1 else f"{self.publications} in all"
+        if self.rows_per_unit > 1:
+            return (
+                f"no epsilon: a person has up to {self.rows_per_unit:,} rows, which lose up to"
+                f" {sum(self.columns.values()):.4g} together ({_listed(self.columns)}); {times}"
+            )
         return f"epsilon {self.epsilon:.4g} ({_listed(self.columns)}); {times}"
 
     def change(self) -> str | None:
         """What a changed source adds, if it changed."""
         if self.states == 1:
             return None
+        if self.rows_per_unit > 1:
+            return (
+                f"the source changed: {self.states} different states of it under this key, and the"
+                " changes may be visible"
+            )
         return (
             f"the source changed: {self.states} different states of it under this key; epsilon up"
             f" to {self.worst:.4g} ({_listed(self.changed)}) for a person whose values changed"
@@ -170,6 +200,7 @@ class _Looks:
     """The draws of a column with the same parameters: what each costs, and from which states."""
 
     epsilon: float = 0.0
+    rows: int = 1  # of a person, at most
     states: set[str] = field(default_factory=set)
 
 
@@ -214,13 +245,17 @@ class Ledger:
         release: str = "",
         source: str = "",
         accept_loss: bool = False,
+        rows_per_unit: int = 1,
     ) -> Accounting:
         """Account for a publication that is about to be made; nothing is written.
 
         New draws of a column that these persons had published before are refused unless
         ``accept_loss``, and then their epsilons add.
         """
-        planned = Publication("", table, release, unit, dict(columns), self.key_id, source)
+        planned = Publication(
+            *("", table, release, unit, dict(columns), self.key_id, source),
+            rows_per_unit=rows_per_unit,
+        )
         lines = settled([*self.publications(), planned])
         before = [each for each in lines if each is not planned and each.shares_persons(planned)]
         draws: dict[str, dict[tuple[str, ...], _Looks]] = {}
@@ -233,6 +268,7 @@ class Ledger:
                     added.append(name)
                 seen = known.setdefault(entry.draws(name), _Looks())
                 seen.epsilon = max(loss.epsilon, seen.epsilon)
+                seen.rows = max(entry.rows_per_unit, seen.rows)
                 seen.states.add(entry.state(name))
                 names[name.casefold()] = name
         if added and not accept_loss:
@@ -246,11 +282,13 @@ class Ledger:
         looks = {names[name]: list(known.values()) for name, known in draws.items()}
         return Accounting(
             publications=len(before) + 1,
-            columns={name: sum(each.epsilon for each in looks[name]) for name in looks},
+            columns={name: sum(each.epsilon * each.rows for each in looks[name]) for name in looks},
             changed={
-                name: sum(each.epsilon * len(each.states) for each in looks[name]) for name in looks
+                name: sum(each.epsilon * each.rows * len(each.states) for each in looks[name])
+                for name in looks
             },
             states=max((len(each.states) for known in looks.values() for each in known), default=1),
+            rows_per_unit=max(each.rows_per_unit for each in [*before, planned]),
         )
 
     def record(
@@ -263,11 +301,13 @@ class Ledger:
         source: str = "",
         kind: str = PUBLISH,
         complete: bool = True,
+        rows_per_unit: int = 1,
     ) -> Publication:
         """Add a publication that was made, and return once it is on the disk."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Publication(
-            now, table, release, unit, dict(columns), self.key_id, source, kind, complete
+            *(now, table, release, unit, dict(columns), self.key_id, source, kind, complete),
+            rows_per_unit=rows_per_unit,
         )
         with self._open(exclusive=True) as descriptor:
             end, whole = self._read(descriptor)[1:]

@@ -10,6 +10,7 @@ import numpy as np
 from randomgen import ChaCha
 
 from privsql.channels import Channel, Domain
+from privsql.publish.formats import STDIN
 from privsql.publish.keys.fingerprint import Witness
 from privsql.publish.keys.key import read_key
 from privsql.publish.keys.ledger import ROW, Ledger, Loss
@@ -47,7 +48,7 @@ def spec_beside(path: Path) -> Spec:
     spec = read_spec(path)
     return replace(
         spec,
-        source=tuple(str(path.parent / source) for source in spec.source),
+        source=tuple(s if s == STDIN else str(path.parent / s) for s in spec.source),
         sources_joined=tuple(
             tuple(str(path.parent / source) for source in part) for part in spec.sources_joined
         ),

@@ -115,19 +115,22 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
         # Branches exclude each other: the products of two of them are nothing.
         return [pieces_of(_squares(x)), pieces_of(x), counting(x)]
     if call.name in ("covar_samp", "covar_pop", "corr"):
-        y = within(separator.value(call.arguments[1]), rows)
-        both = times(x, y)
-        # Only rows in which neither is NULL count, so x and y are cut to those.
-        xs = [a & b for a in x for b in y]
-        ys = [b & a for a in x for b in y]
-        found = [pieces_of(both), pieces_of(xs), pieces_of(ys), counting(both)]
-        if call.name == "corr":
-            found += [pieces_of(_squares(xs)), pieces_of(_squares(ys))]
-        return found
+        return _pairwise_bases(call.name, x, within(separator.value(call.arguments[1]), rows))
     raise Unsupported(
         f"{call.name.upper()} over a sensitive column or under a sensitive condition",
         hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered",
     )
+
+
+def _pairwise_bases(name: str, x: list[Branch], y: list[Branch]) -> list[Base]:
+    both = times(x, y)
+    # Only rows in which neither is NULL count, so x and y are cut to those.
+    xs = [a & b for a in x for b in y]
+    ys = [b & a for a in x for b in y]
+    found = [pieces_of(both), pieces_of(xs), pieces_of(ys), counting(both)]
+    if name == "corr":
+        found += [pieces_of(_squares(xs)), pieces_of(_squares(ys))]
+    return found
 
 
 def rows_of(call: Call, separator: Separator, where: list[Branch]) -> list[Branch]:

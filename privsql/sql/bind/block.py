@@ -20,9 +20,9 @@ from sqlglot import exp
 from privsql.sql.bind import aggregates
 from privsql.sql.bind.aggregates import Base, Call
 from privsql.sql.bind.from_clause import Rows, conditions_of, projected
-from privsql.sql.bind.grouping import read_grouping
+from privsql.sql.bind.grouping import not_shown, read_grouping
 from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, is_true, within
-from privsql.sql.bind.remainder import Remainder
+from privsql.sql.bind.remainder import Remainder, given_name
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.nodes import (
     Unsupported,
@@ -112,6 +112,16 @@ class Block:
     sensitive: frozenset[str]  # sensitive columns anywhere in it
     joins: dict[str, str]  # alias of a joined table -> the sensitive column it hangs on, or ""
     conditions: tuple[exp.Expr, ...] = ()  # of WHERE, as they were written
+
+    @property
+    def sensitive_keys(self) -> list[int]:
+        """Positions of keys with a sensitive column in them."""
+        return [i for i, key in enumerate(self.keys) if key.sensitive]
+
+    @property
+    def everyone(self) -> bool:
+        """Whether no public condition, key or join tells rows apart."""
+        return not (self.guards or self.keys or self.rows.joins)
 
     @property
     def estimated(self) -> bool:
@@ -231,19 +241,11 @@ class Builder:
             self._joins,
             tuple(where),
         )
-        names = tuple(
-            p.alias_or_name if isinstance(p, exp.Alias | exp.Column) else ""
-            for p in select.expressions
-        )
-        return Leaf(block, rest, names)
+        return Leaf(block, rest, tuple(map(given_name, select.expressions)))
 
     def _projection(self, node: exp.Expr, aliases: dict[str, exp.Expr]) -> exp.Expr:
         if node.unalias().is_star:
-            raise Unsupported(
-                "published rows themselves are not shown",
-                hint="ask for aggregates: COUNT(*), AVG(x), ... GROUP BY ...",
-                place=place_of(node.unalias(), self._text),
-            )
+            raise not_shown(node.unalias(), self._text)
         return projected(node, self._rows, aliases)
 
     # -- aggregates -------------------------------------------------------------------

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -98,6 +99,15 @@ def _compared(
         yield Comparison(ours.name, sign, tuple(map(bare, others)))
 
 
+def values_of(nodes: Mapping[int, exp.Expr], run: Callable[[exp.Expr], pa.Table]) -> dict[int, Any]:
+    """What constants are, by DuckDB."""
+    if not nodes:
+        return {}
+    asked = [named(node.copy(), f"value{i}") for i, node in nodes.items()]
+    (row,) = run(exp.Select(expressions=asked)).to_pylist()
+    return dict(zip(nodes, row.values(), strict=True))
+
+
 @dataclass(frozen=True)
 class Constants:
     """Reads constants as DuckDB would; what it cannot read is None, as NULL is."""
@@ -122,13 +132,11 @@ class Constants:
         return found
 
     def _run(self, nodes: Mapping[int, exp.Expr]) -> dict[int, object]:
-        if not nodes or self.run is None:
-            return {}
-        columns = [named(node.copy(), f"value{i}") for i, node in nodes.items()]
+        run = self.run
         # What fails here fails in the query itself, where it is told.
         with suppress(DataError, ProgrammingError, pa.ArrowException, ValueError):
-            (row,) = self.run(self.parameters.bind(exp.Select(expressions=columns))).to_pylist()
-            return dict(zip(nodes, row.values(), strict=True))
+            if run is not None:
+                return values_of(nodes, lambda tree: run(self.parameters.bind(tree)))
         return {}
 
     def _plain(self, node: exp.Expr, kind: str) -> object:

@@ -94,8 +94,6 @@ Lookup = Callable[[str], exp.Expr | None]
 class Sources:
     """Reads FROM clauses against a catalog; ``lookup`` finds CTEs by name."""
 
-    sources = staticmethod(sources_of)
-
     def __init__(self, catalog: Catalog, lookup: Lookup) -> None:
         self.catalog = catalog
         self._lookup = lookup
@@ -219,10 +217,7 @@ class Sources:
                 )
             name = self.catalog.public_table(node.name)
             if name is None:
-                raise UnknownColumn(
-                    f"there is no table {node.name!r}",
-                    hint=f"the published table is {self.catalog.table!r}",
-                )
+                raise self.catalog.no_table(node.name)
             return [column for column, _ in self.catalog.tables[name]]
         inner, names = node.this, []
         if isinstance(inner, exp.Select) and not any(p.is_star for p in inner.expressions):

@@ -34,11 +34,7 @@ def read_grouping(
         if any(has_aggregate(p) for p in projections) or select.args.get("having"):
             return [], ((),), False
         if distinct is None:
-            raise Unsupported(
-                "published rows themselves are not shown",
-                hint="ask for aggregates: COUNT(*), AVG(x), ... GROUP BY ...",
-                place=place_of(select.expressions[0], text) if select.expressions else None,
-            )
+            raise not_shown(select.expressions[0] if select.expressions else select, text)
         for projection in projections:
             if projection.find(exp.Window):
                 raise Unsupported("a window function over published rows", hint="use GROUP BY")
@@ -77,6 +73,15 @@ def read_grouping(
         elements += [element(node) for node in group.args.get(clause) or ()]
     sets = tuple(tuple(dict.fromkeys(sum(choice, ()))) for choice in product(*elements))
     return list(keys.values()), sets, True
+
+
+def not_shown(node: exp.Expr, text: str) -> Unsupported:
+    """The refusal of published rows themselves, which a projection asks for."""
+    return Unsupported(
+        "published rows themselves are not shown",
+        hint="ask for aggregates: COUNT(*), AVG(x), ... GROUP BY ...",
+        place=place_of(node, text),
+    )
 
 
 def has_aggregate(node: exp.Expr) -> bool:

@@ -23,6 +23,11 @@ from privsql.sql.nodes import (
 from privsql.sql.reconstruct.columns import AGGREGATE, GROUPING, KEY
 
 
+def given_name(projection: exp.Expr) -> str:
+    """The name that the analyst gave a column, "" where there is none."""
+    return projection.alias_or_name if isinstance(projection, exp.Alias | exp.Column) else ""
+
+
 class Remainder:
     """Replaces keys by KEY and aggregates by AGGREGATE, and remembers the latter."""
 
@@ -42,8 +47,7 @@ class Remainder:
         at = {sql(key): i for i, key in enumerate(keys)}
         plain = exp.Select()
         for original, projection in zip(select.expressions, projections, strict=True):
-            replaced = self._replace(projection, at)
-            name = original.alias_or_name if isinstance(original, exp.Alias | exp.Column) else ""
+            replaced, name = self._replace(projection, at), given_name(original)
             choose(plain, named(replaced, name) if name else replaced)
 
         def rewritten(node: exp.Expr, alias_first: bool = False) -> exp.Expr:
@@ -80,10 +84,7 @@ class Remainder:
             return column(KEY(keys[text]))
         if isinstance(node, exp.Query):
             return node.copy()
-        if isinstance(node, exp.Grouping | exp.GroupingId) or name_of(node) in (
-            "grouping",
-            "grouping_id",
-        ):
+        if name_of(node) in ("grouping", "grouping_id"):
             texts = [sql(bare(e)) for e in node.expressions or [node.this]]
             if any(text not in keys for text in texts):
                 raise Unsupported("GROUPING of something that is not in GROUP BY")

@@ -21,7 +21,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from privsql.channels import Grid, Interval
-from privsql.channels.steps import step_text
+from privsql.channels.steps import Months
 from privsql.errors import DomainError
 from privsql.sql.catalog import Sensitive
 
@@ -65,6 +65,8 @@ def is_coarse(kind: str, domain: Grid) -> bool:
     (False, True)
     """
     step = domain.step
+    if isinstance(step, Months):
+        return True
     size = Fraction(step // timedelta(microseconds=1) if isinstance(step, timedelta) else step)
     tick = Fraction(0)
     if isinstance(step, timedelta):
@@ -92,8 +94,8 @@ def grid_text(domain: Grid) -> str:
     >>> grid_text(Grid.of(0, 125, 5)), grid_text(Grid.of(3, 13, 5))
     ('multiples of 5', 'steps of 5 from 3')
     """
-    if isinstance(domain.step, timedelta):
-        return f"steps of {step_text(domain.step)} from {_plain(domain.lower)}"
+    if isinstance(domain.step, timedelta | Months):
+        return f"steps of {domain.step_text} from {_plain(domain.lower)}"
     if domain.origin % domain.stride == 0:
         return f"multiples of {_plain(domain.step)}"
     return f"steps of {_plain(domain.step)} from {_plain(domain.lower)}"

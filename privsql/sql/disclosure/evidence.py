@@ -41,11 +41,6 @@ class Behind:
     # have such a history, so it is written when it is needed.
     former: Callable[[], Printed] | None = None
 
-    @property
-    def classes(self) -> bool:
-        """Whether sensitive keys distinguish cells, too."""
-        return self.together is not None
-
 
 def behind(
     plan: BlockPlan, catalog: Catalog, parameters: Parameters, salt: int, accounted: bool

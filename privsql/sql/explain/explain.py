@@ -210,28 +210,36 @@ class _Writer:
     def _aggregate(self, i: int, aggregate: Aggregate) -> ExplainedAggregate:
         text = self._said(aggregate.call.node)
         if aggregate.kind == "exact":
-            return ExplainedAggregate(text, "exact", "no error", 0.0)
+            return ExplainedAggregate(text, "exact", "no error", 0.0, short="exact")
         if aggregate.kind == "domain":
             return ExplainedAggregate(
-                text, "from the public domain", "no error, and nothing about rows", 0.0
+                text,
+                "from the public domain",
+                "no error, and nothing about rows",
+                0.0,
+                short="exact: it follows from the public domain",
             )
         if aggregate.kind != "linear":
+            words = "the width depends on how steep the distribution is there"
             return ExplainedAggregate(
                 text,
                 "estimated from the reconstructed distribution"
                 + (", by inversion" if i in self._inverted.always else ""),
-                "the width depends on how steep the distribution is there",
+                words,
                 interval="none" if aggregate.kind == "mode" else "Woodruff's",
+                short=words,
             )
         found = [self.expected.of(self.plan.block.bases[k]) for k in aggregate.bases]
         error, words = found[0]
-        name = aggregate.call.name
+        short, name = words, aggregate.call.name
         if error is not None:
             mean = name == "avg" and found[1][0] == 0
-            words = self._words(error, words, mean)
+            words, short = self._words(error, words, mean)
             if name not in ("count", "count_if", "sum") and not mean:
                 words = f"made of {len(found)} sums, of which the first has a {words}"
-        return ExplainedAggregate(text, self._how(i), words, error, self._interval(i, name))
+                short = f"made of {len(found)} sums; the first {short}"
+        interval = self._interval(i, name)
+        return ExplainedAggregate(text, self._how(i), words, error, interval, short)
 
     def _how(self, i: int) -> str:
         """Estimated; and where the likelihood was asked for, when it is left out."""
@@ -253,7 +261,8 @@ class _Writer:
             bound += "; where that is below, a second scan counts states" if second else ""
         return f"{name}, called reliable from 20 effective rows on{bound}"
 
-    def _words(self, error: float, unit: str, mean: bool) -> str:
+    def _words(self, error: float, unit: str, mean: bool) -> tuple[str, str]:
+        """The largest error in words, in full and in short."""
         each = " of a group" if self.plan.block.keys else ""
         rows = self.catalog.rows
         sizes = {f"{FEW_ROWS:,} rows{each}": FEW_ROWS, f"all {rows:,}": rows}
@@ -263,12 +272,28 @@ class _Writer:
         z = NormalDist().inv_cdf((1 + self.level) / 2)
         ends = " and ".join(f"{z * e:.3g}" for e in errors)
         axes = () if self.plan.states is None else self.plan.states.axes
+        independent = all(axis.independent for axis in axes)
         rough = "; rows were not perturbed independently, so this is rough"
+        brief = ", ".join(
+            f"{_figure(z * e)} over {of}" for e, of in zip(errors, sizes, strict=True)
+        )
         return (
             f"standard error at most {told}{times}, at the true shares for which it is largest"
             f" ({self.level:.3g} interval: at most +- {ends})"
-            f"{'' if all(axis.independent for axis in axes) else rough}"
+            f"{'' if independent else rough}"
+        ), (
+            f"± at most {brief}{times} ({100 * self.level:.6g}% interval"
+            f"{'' if independent else ', roughly'})"
         )
+
+
+def _figure(value: float) -> str:
+    """A width with three digits, or all that stand before the point.
+
+    >>> _figure(1290.4), _figure(0.01234)
+    ('1,290', '0.0123')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _mechanism(sensitive: Sensitive) -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot.errors import SqlglotError
 
+from privsql.errors import printable
 from privsql.sql.scan.forms import WORDS
 
 # Shown of a column in the text; the rows have them all.
@@ -51,6 +52,7 @@ class ExplainedAggregate:
     width: str
     row_error: float | None = None  # the largest standard deviation that one row adds
     interval: str = ""  # which one, and when it is called reliable
+    short: str = ""  # the width in a few words
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class Explained:
         lines.append("answer, in memory:")
         lines += [f"  column {name!r}: {kind}" for name, kind in self.outputs]
         lines += _indented(_pretty(self.query), 2)
-        return "\n".join(lines) + "\n"
+        return "\n".join(printable(line, keep="\n") for line in lines) + "\n"
 
     def rows(self) -> list[tuple[int | None, str, str, str]]:
         """All of it for a program: block (NULL for the whole query), item, name, value."""

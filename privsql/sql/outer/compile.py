@@ -19,7 +19,6 @@ from itertools import product
 
 from sqlglot import exp
 
-from privsql.errors import Notice
 from privsql.sql.bind.block import Aggregate, Builder, Leaf
 from privsql.sql.bind.comparisons import Constants
 from privsql.sql.bind.unknown_values import about_conditions
@@ -34,6 +33,7 @@ from privsql.sql.nodes import (
     derived,
     named,
     place_of,
+    sources_of,
 )
 from privsql.sql.outer.calculus import depends
 from privsql.sql.outer.error_bars import realised
@@ -47,8 +47,8 @@ from privsql.sql.outer.parts import (
     default_name,
     hidden_name,
     nodes_in,
-    ordered_pairs,
     our_function,
+    pairs_of,
 )
 from privsql.sql.outer.ratios import divisor, divisors, guard
 from privsql.sql.outer.result import TWO_QUERIES, Showing
@@ -79,19 +79,10 @@ class Compiler:
     ) -> None:
         self._showing = Showing(catalog, text, self._query, binds, constants)
         self._outer = Outer(self._showing)
+        self.parts, self.notices = self._showing.parts, self._showing.notices
         self._outermost: exp.Expr | None = None
         self._windows = False  # whether the statement has any
         self.counts: list[int] = []  # columns that are counts themselves
-
-    @property
-    def parts(self) -> list[Part]:
-        """The blocks of the query."""
-        return self._showing.parts
-
-    @property
-    def notices(self) -> list[Notice]:
-        """What has to be said about the answer."""
-        return self._showing.notices
 
     # -- entry ------------------------------------------------------------------------
 
@@ -102,12 +93,10 @@ class Compiler:
         self._outermost = tree
         self._windows = tree.find(exp.Window) is not None
         made = self._query(tree)
-        leaves = [part.leaf for part in self._showing.parts]
-        self._showing.notices[:0] = about_conditions(
-            leaves, self._showing.catalog, self._showing.read
-        )
+        leaves = [part.leaf for part in self.parts]
+        self.notices[:0] = about_conditions(leaves, self._showing.catalog, self._showing.read)
         self.counts = [i for i, out in enumerate(made.outs) if self._is_count(out)]
-        for part in self._showing.parts:
+        for part in self.parts:
             self._note_domain(part)
         return self._showing.with_bars(made)
 
@@ -115,12 +104,12 @@ class Compiler:
         """Whether a column is a count itself, which cannot be below zero."""
         if out.definition is None:
             return False
-        own = _aggregate(self._showing.parts[out.block], out.definition)
+        own = _aggregate(self.parts[out.block], out.definition)
         return own is not None and own.call.name in ("count", "count_if")
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
-        listed = any(key.sensitive for key in block.keys) and not block.aggregates
+        listed = block.sensitive_keys and not block.aggregates
         if listed or any(a.kind == "domain" for a in block.aggregates):
             self._showing.notice(
                 "domain", "values of sensitive columns are those of the public domain, not of rows"
@@ -169,7 +158,7 @@ class Compiler:
             self._showing.compiled[id(cte.this)] = made
             copied = cte.copy()
             copied.set("this", made.tree)
-            copied.set("alias", exp.TableAlias(this=cte.args["alias"].this.copy()))
+            copied.args["alias"].set("columns", None)
             kept.append(copied)
         plain = node.copy()
         plain.set("with_", None)
@@ -203,8 +192,7 @@ class Compiler:
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node)
         if isinstance(node, exp.Select):
-            sources = self._showing.sources
-            if "rows" in map(sources.kind, sources.sources(node)):
+            if "rows" in map(self._showing.sources.kind, sources_of(node)):
                 return self._leaf(node)
             return self._outer.outer(node)
         raise Unsupported(f"{node.key.upper()} as a query")
@@ -238,19 +226,19 @@ class Compiler:
     # -- leaves -----------------------------------------------------------------------
 
     def _leaf(self, select: exp.Select) -> Compiled:
-        rows = self._showing.sources.rows(select)
-        leaf = Builder(
-            self._showing.catalog, rows, self._showing.text, self._showing.is_public_query
-        ).build(select)
-        number = len(self._showing.parts)
+        showing = self._showing
+        rows = showing.sources.rows(select)
+        builder = Builder(showing.catalog, rows, showing.text, showing.is_public_query)
+        leaf = builder.build(select)
+        number = len(self.parts)
         part = self._part(leaf)
-        self._showing.parts.append(part)
+        self.parts.append(part)
         tree = leaf.select.copy()
         with_names(tree)
         known = part.estimates()
         uncertain = [AGGREGATE(i) for i in known]
         for node in nodes_in(tree, "expressions", "where", "qualify", "order", "windows"):
-            self._inner(node, part, uncertain)
+            self._inner(node, part)
         tree.from_(exp.to_table(block_name(number)), copy=False)
         filtered = tree.args.get("where") is not None
         outs = []
@@ -259,8 +247,8 @@ class Compiler:
             inner = projection.unalias()
             name = leaf.names[i] or default_name(select.expressions[i])
             projections.append(named(inner, name))  # the same node: it is guarded below
-            used = _aggregates_in(inner, uncertain)
-            part.pairs |= set(product(used, used))
+            used = part.used(inner)
+            part.pairs |= pairs_of(used)
             deep = self._showing.has_estimate_below(inner)
             definition, why = None, TWO_QUERIES if deep else ""
             if used and not deep:
@@ -279,16 +267,18 @@ class Compiler:
             guard(node, lambda quotient: self._doubt(divisor(quotient), part, filtered))
         self._note_picking(tree, select, outs, uncertain)
         for node in nodes_in(tree, "where", "qualify"):
-            self._showing.note_selected(node, uncertain)
-        self._note_sampled(part)
+            self._showing.note_selected(node, any(depends(node, name) for name in uncertain))
+        if self._showing.catalog.weighted and not leaf.block.aggregates:
+            self._showing.notice("sampled", "the rows are a sample: rare values may be missing")
         tree.set("expressions", projections)
         hidden: list[str] = []
         inside = select is not self._outermost
-        part.pairs |= set(product(known, known)) if inside and len(known) <= MOST_PAIRED else set()
+        if inside and len(known) <= MOST_PAIRED:
+            part.pairs |= pairs_of(known)
         part.pairs |= {(i, i) for i in known}
         if uncertain and not tree.args.get("distinct"):
             names = [family(i) for i in known for family in (AGGREGATE, *BARS.values(), EFFECTIVE)]
-            names += [COVARIANCE(i, j) for i, j in sorted(ordered_pairs(part.pairs))]
+            names += [COVARIANCE(i, j) for i, j in sorted(part.pairs)]
             names += _class_totals(part) if self._windows and inside else []
             hidden = self._export(tree, number, [*names, CRITICAL, CERTAIN])
             hidden += self._outer.export_totals(tree, number, part)
@@ -305,8 +295,7 @@ class Compiler:
             for each in columns_of(node):
                 if not each.table:
                     each.set("table", exp.to_identifier(block_name(number)))
-        clauses = ("where", "qualify", "limit", "offset", "distinct")
-        whole = not any(tree.args.get(clause) for clause in clauses)
+        whole = not nodes_in(tree, "where", "qualify", "limit", "offset", "distinct")
         return Compiled(tree, outs, hidden, whole)
 
     def _part(self, leaf: Leaf) -> Part:
@@ -317,7 +306,7 @@ class Compiler:
         steady: frozenset[int] = frozenset()
         if self._showing.catalog.weighted:
             unmoved = all(getattr(each.channel, "retention", 0.0) == 1.0 for each in columns)
-            public = not any(key.sensitive for key in block.keys)
+            public = not block.sensitive_keys
 
             def counts(aggregate: Aggregate) -> bool:
                 pieces = [piece for k in aggregate.bases for piece in block.bases[k]]
@@ -329,21 +318,17 @@ class Compiler:
 
     def _doubt(self, below: exp.Expr, part: Part, filtered: bool) -> exp.Expr | None:
         """Where a denominator of a leaf cannot be distinguished from zero."""
-        used = [i for i in part.estimates() if depends(below, AGGREGATE(i))]
+        used = part.used(below)
         if not used:
             return None
         try:
             definition = self._outer.with_totals(below, part, filtered, lambda node: node)
         except NoTotal:
             return None
-        part.pairs |= set(product(used, used))
+        part.pairs |= pairs_of(used)
         made = self._outer.columns_of_totals(part)
         found = part.doubt(definition, made)
         return None if found is None else realised(found, made)
-
-    def _note_sampled(self, part: Part) -> None:
-        if self._showing.catalog.weighted and not part.leaf.block.aggregates:
-            self._showing.notice("sampled", "the rows are a sample: rare values may be missing")
 
     def _note_picking(
         self, tree: exp.Select, select: exp.Select, outs: list[Out], uncertain: list[str]
@@ -373,7 +358,7 @@ class Compiler:
             define(tree, hidden_name(number, name), column(name))
         return [hidden_name(number, name) for name in names]
 
-    def _inner(self, node: exp.Expr, part: Part, uncertain: list[str]) -> None:
+    def _inner(self, node: exp.Expr, part: Part) -> None:
         """Within a leaf: our functions become error bars, sub-queries are compiled."""
         self._showing.subqueries(node)
         for each in list(node.find_all(exp.Anonymous)):
@@ -383,8 +368,8 @@ class Compiler:
             if len(each.expressions) != 1:
                 raise Unsupported(f"privsql_{field_} takes one aggregate, or the alias of one")
             argument = each.expressions[0]
-            used = _aggregates_in(argument, uncertain)
-            part.pairs |= set(product(used, used))
+            used = part.used(argument)
+            part.pairs |= pairs_of(used)
             if field_ == "observed":
                 made = _observed(argument, used)
             else:
@@ -401,7 +386,7 @@ def _observed(node: exp.Expr, used: list[int]) -> exp.Expr:
 def _class_totals(part: Part) -> list[str]:
     """What windows further out need that add up all cells of sensitive keys."""
     block = part.leaf.block
-    if len(block.sets) != 1 or not any(key.sensitive for key in block.keys):
+    if len(block.sets) != 1 or not block.sensitive_keys:
         return []
     linear = [i for i in part.estimates() if block.aggregates[i].kind == "linear"]
     if len(linear) > MOST_PAIRED:
@@ -415,12 +400,6 @@ def _aggregate(part: Part, definition: exp.Expr | None) -> Aggregate | None:
     """The aggregate that a column of a query is, and nothing else."""
     at = AGGREGATE.number(definition.name) if isinstance(definition, exp.Column) else None
     return None if at is None else part.leaf.block.aggregates[at]
-
-
-def _aggregates_in(node: exp.Expr, uncertain: list[str]) -> list[int]:
-    """The estimates that an expression refers to."""
-    names = {c.name for c in columns_of(node)}
-    return [i for name in uncertain if name in names and (i := AGGREGATE.number(name)) is not None]
 
 
 def _with_names(cte: exp.Expr) -> exp.Expr:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 
 from sqlglot import exp
 
 from privsql.sql.bind.aggregates import SPREADS, counted
 from privsql.sql.bind.block import OURS, Leaf
 from privsql.sql.expressions import KNOWN_ROWS, deviation, or_false, wald
-from privsql.sql.nodes import column, name_of, number, outermost
+from privsql.sql.nodes import column, columns_of, name_of, number, outermost
 from privsql.sql.outer import error_bars
-from privsql.sql.outer.calculus import depends
 from privsql.sql.outer.error_bars import Bars, Covariance, Known, bars_of, cancels, doubt_of
 from privsql.sql.outer.ratios import divisors
 from privsql.sql.outer.totals import Total, Translate
@@ -60,7 +60,7 @@ class Part:
     """A block of the query: where it came from, and which covariances are wanted."""
 
     leaf: Leaf
-    pairs: set[tuple[int, int]] = field(default_factory=set)
+    pairs: set[tuple[int, int]] = field(default_factory=set)  # the smaller number first
     classes: set[tuple[int, int]] = field(default_factory=set)  # covariances with class totals
     totals: dict[str, tuple[Total, Translate]] = field(default_factory=dict)
     totals_done: dict[str, tuple[Total, Translate]] = field(default_factory=dict)
@@ -93,14 +93,16 @@ class Part:
         """Whether an expression divides by an estimate, or has an average in it."""
         if divisors(node, self.uncertain()):
             return True
-        return any(counted(self._name_of(i)) is not None for i in self._used(node))
+        return any(counted(self._name_of(i)) is not None for i in self.used(node))
 
     def is_spread(self, node: exp.Expr) -> bool:
         """Whether a variance or its kin is in an expression."""
-        return any(self._name_of(i) in SPREADS for i in self._used(node))
+        return any(self._name_of(i) in SPREADS for i in self.used(node))
 
-    def _used(self, node: exp.Expr) -> list[int]:
-        return [i for i in self.estimates() if depends(node, AGGREGATE(i))]
+    def used(self, node: exp.Expr) -> list[int]:
+        """The estimates that an expression refers to."""
+        names = {each.name for each in columns_of(node)}
+        return [i for i in self.estimates() if AGGREGATE(i) in names]
 
     def _name_of(self, i: int) -> str:
         return self.leaf.block.aggregates[i].call.name
@@ -184,9 +186,9 @@ def weighed(tree: exp.Expr, number: int) -> frozenset[int]:
     return frozenset(i for i, many in seen.items() if many > 1)
 
 
-def ordered_pairs(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Each pair with the smaller position first."""
-    return {(min(pair), max(pair)) for pair in pairs}
+def pairs_of(numbers: Iterable[int]) -> set[tuple[int, int]]:
+    """All pairs of some numbers, each with itself too, the smaller one first."""
+    return set(combinations_with_replacement(sorted(set(numbers)), 2))
 
 
 def nodes_in(tree: exp.Expr, *clauses: str) -> list[exp.Expr]:

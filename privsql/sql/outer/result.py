@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -20,11 +21,10 @@ from privsql.sql.nodes import (
     define,
     derived,
     named,
-    outermost,
+    queries_of,
     select,
 )
 from privsql.sql.outer import error_bars
-from privsql.sql.outer.calculus import depends
 from privsql.sql.outer.error_bars import FIELDS, Bars
 from privsql.sql.outer.parts import Compiled, Out, Part, hidden_name
 from privsql.sql.outer.ratios import divides_by, divisor, quotients, unless
@@ -39,27 +39,24 @@ def held_bars(out: Out, alias: str | None = None) -> Bars:
     return Bars(stderr, low, high, good)
 
 
+@dataclass
 class Showing:
     """What every kind of query needs: notices, sub-queries, and columns for error bars."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        text: str,
-        query: Callable[[exp.Expr], Compiled],
-        binds: Callable[[exp.Expr], bool] | None = None,
-        constants: Constants | None = None,
-    ) -> None:
-        self.query = query  # rewrites any query
-        self._binds = binds
-        self.read = constants
-        self.catalog = catalog
-        self.text = text
-        self.ctes: list[dict[str, exp.Expr]] = []
-        self.compiled: dict[int, Compiled] = {}
-        self.sources = Sources(catalog, self.lookup)
-        self.parts: list[Part] = []
-        self.notices: list[Notice] = []
+    catalog: Catalog
+    text: str
+    query: Callable[[exp.Expr], Compiled]  # rewrites any query
+    binds: Callable[[exp.Expr], bool] | None = None
+    read: Constants | None = None
+    ctes: list[dict[str, exp.Expr]] = field(default_factory=list)
+    compiled: dict[int, Compiled] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The meaning of names in FROM."""
+        return Sources(self.catalog, self.lookup)
 
     def notice(self, code: str, text: str) -> None:
         """Say something once."""
@@ -83,27 +80,19 @@ class Showing:
             known = self.catalog.public_table(each.name) is not None and not each.db
             if not known or self.lookup(each.name) is not None:
                 return False
-        return self._binds is None or self._binds(query)
+        return self.binds is None or self.binds(query)
 
-    def note_selected(self, where: exp.Expr, uncertain: list[str]) -> None:
+    def note_selected(self, where: exp.Expr, compared: bool) -> None:
         """Rows that were kept by comparing estimates are not all the rows that should be."""
-        if any(depends(where, name) for name in uncertain) or self.has_estimate_below(where):
-            self.say_selected()
-
-    def say_selected(self) -> None:
-        """Say that rows were selected by estimates."""
-        self.notice(
-            "selected",
-            "rows were kept or dropped by comparing estimates, which may be wrong for each row",
-        )
-
-    def lost(self, what: str, why: str) -> None:
-        """Say that something has no error bar."""
-        self.notice("no-error", f"{what} has no error bar: {why}")
+        if compared or self.has_estimate_below(where):
+            self.notice(
+                "selected",
+                "rows were kept or dropped by comparing estimates, which may be wrong for each row",
+            )
 
     def has_estimate_below(self, node: exp.Expr) -> bool:
         """Whether a sub-query in an expression has estimates."""
-        found = [self.compiled.get(id(query)) for query in outermost(node, _is_query)]
+        found = [self.compiled.get(id(query)) for query in queries_of(node)]
         return any(out.estimate for made in found if made is not None for out in made.outs)
 
     def divides_by_query(self, node: exp.Expr) -> bool:
@@ -112,7 +101,7 @@ class Showing:
 
     def subqueries(self, node: exp.Expr) -> None:
         """Compile scalar sub-queries where they stand."""
-        for query in list(outermost(node, _is_query)):
+        for query in list(queries_of(node)):
             if self.is_public_query(query):
                 continue  # it stays as it is, with any star in it
             found = self.query(query)
@@ -181,7 +170,7 @@ class Showing:
         bars = self.bars(out)
         why = out.why or bars.why
         if why:
-            self.lost(f"{out.name!r}", why)
+            self.notice("no-error", f"{out.name!r} has no error bar: {why}")
         lets = {name: f"privsql_let{i}_{name}" for name, _ in bars.shared}
         written = {hidden_name(out.block, name): column(let) for name, let in lets.items()}
         stderr, low, high, good = (
@@ -206,8 +195,7 @@ class Showing:
 
     def renamed(self, made: Compiled, node: exp.Expr) -> Compiled:
         """Apply the column names of ``AS t(a, b)``."""
-        alias = node.args.get("alias")
-        names = [c.name for c in alias.columns] if alias is not None and alias.columns else []
+        names = node.alias_column_names
         if not names:
             return made
         if not isinstance(made.tree, exp.Select):
@@ -219,10 +207,6 @@ class Showing:
             outs[i] = replace(outs[i], name=name)
         made.tree.set("expressions", shown)
         return replace(made, outs=outs)
-
-
-def _is_query(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Query)
 
 
 def _answer(made: Compiled) -> exp.Subquery:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from privsql.sql.catalog import UnknownColumn
 from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, least, quotient, with_columns
 from privsql.sql.nodes import (
     Unsupported,
@@ -18,6 +17,7 @@ from privsql.sql.nodes import (
     is_aggregate,
     outermost,
     place_of,
+    sources_of,
     sql,
 )
 from privsql.sql.outer import error_bars
@@ -34,8 +34,8 @@ from privsql.sql.outer.parts import (
     hidden_name,
     is_window,
     nodes_in,
-    ordered_pairs,
     our_function,
+    pairs_of,
 )
 from privsql.sql.outer.ratios import divisor, divisors, guard
 from privsql.sql.outer.result import TWO_QUERIES, Showing, held_bars
@@ -68,7 +68,7 @@ class Outer:
         tree = select.copy()
         with_names(tree)
         # The copy's sources must keep the identity by which CTEs are found.
-        sources = map(self._showing.sources.sources, (select, tree))
+        sources = map(sources_of, (select, tree))
         items = [self._item(original, source) for original, source in zip(*sources, strict=True)]
         for node in nodes_in(tree, "expressions", "where", "group", "having", "qualify", "order"):
             self._showing.subqueries(node)
@@ -81,9 +81,8 @@ class Outer:
             or any(next(outermost(p, _is_plain_aggregate), None) for p in tree.expressions)
         )
         for part in nodes_in(tree, "where", "having", "qualify", "order"):
-            compared = any(columns.uncertain(c) for c in columns_of(part))
-            if part.arg_key != "order" and (compared or self._showing.has_estimate_below(part)):
-                self._showing.say_selected()
+            if part.arg_key != "order":
+                self._showing.note_selected(part, any(map(columns.uncertain, columns_of(part))))
             self._replace_ours(part, columns)
         self._where = tree.args.get("where")
         outs: list[Out] = []
@@ -103,20 +102,18 @@ class Outer:
             self._constants = {}
             outs = [replace(out, definition=None, bars=()) for out in outs]
             return self._aggregated(tree, outs, columns)
-        kept = [name for name in dict.fromkeys(hidden) if name not in repeated]
         for name, node in self._constants.items():
             define(tree, name, node)
-        for alias, made in items:
-            for name in made.hidden if made is not None else ():
-                if name in kept:
-                    define(tree, name, column(name, alias or None))
+        owners = {n: alias for alias, made in items if made is not None for n in made.hidden}
+        kept = {name: alias for name, alias in owners.items() if name not in repeated}
+        for name, alias in kept.items():
+            define(tree, name, column(name, alias or None))
         hidden = [*self._constants, *kept]
         self._constants = {}
         for number, each in enumerate(self._showing.parts):
             if each.totals or each.constants:
                 hidden += self.export_totals(tree, number, each)
-        clauses = ("where", "qualify", "limit", "offset")
-        whole = columns.whole and not any(tree.args.get(clause) for clause in clauses)
+        whole = columns.whole and not nodes_in(tree, "where", "qualify", "limit", "offset")
         return Compiled(tree, outs, hidden, whole)
 
     def _doubt(self, quotient: exp.Expr, columns: _Columns, grouped: bool) -> exp.Expr | None:
@@ -206,12 +203,11 @@ class Outer:
         hit = columns.find(argument)
         if hit is None or hit[1].definition is None:
             return None
-        out = hit[1]
+        out, definition = hit[1], hit[1].definition
         part = self._showing.parts[out.block]
-        block = part.leaf.block
-        if len(block.sets) != 1 or any(key.sensitive for key in block.keys):
+        block, known = part.leaf.block, part.uncertain()
+        if len(block.sets) != 1 or block.sensitive_keys:
             return None
-        known, definition = part.uncertain(), hit[1].definition
         spread = variance_of(definition, known, block_covariance(part.exported))
         if spread is None or any(depends(definition, name) for name in part.totals_done):
             return None
@@ -245,19 +241,16 @@ class Outer:
                     "a table function in FROM", hint="query the published table or a public one"
                 )
             if self._showing.catalog.public_table(source.name) is None:
-                raise UnknownColumn(
-                    f"there is no table {source.name!r}",
-                    hint=f"the published table is {self._showing.catalog.table!r}",
-                    place=place_of(original, self._showing.text),
-                )
+                place = place_of(original, self._showing.text)
+                raise self._showing.catalog.no_table(source.name, place)
             return alias, None
         if isinstance(source, exp.Subquery):
             made = self._showing.query(source.this)
             source.set("this", made.tree)
-            if (a := source.args.get("alias")) is not None and a.columns:
+            if source.alias_column_names:
                 made = self._showing.renamed(made, source)
                 source.set("this", made.tree)
-                source.set("alias", exp.TableAlias(this=a.this.copy()))
+                source.args["alias"].set("columns", None)
             if not alias:
                 alias = f"privsql_unnamed{len(self._showing.parts)}"
                 source.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
@@ -302,13 +295,13 @@ class Outer:
                 why = "a window over joined rows, which may repeat"
                 return Out(name, True, why=why, ratio=ratio)
             filtered = not columns.whole or self._where is not None
-            before, totals = ordered_pairs(part.pairs), dict(part.totals)
+            before, totals = set(part.pairs), dict(part.totals)
             try:
                 definition = self.with_totals(definition, part, filtered, self._outside(block))
-                if not ordered_pairs(part.pairs) <= before:
+                if not part.pairs <= before:
                     raise NoTotal(NOT_AT_HAND)  # the inner query did not pass them on
             except NoTotal as problem:
-                part.pairs, part.totals = set(before), totals
+                part.pairs, part.totals = before, totals
                 return Out(name, True, why=str(problem), ratio=ratio)
         if not _paired(plain, part):
             return Out(name, True, why=NOT_AT_HAND, ratio=ratio)
@@ -374,17 +367,16 @@ class Outer:
     def columns_of_totals(self, part: Part) -> dict[str, exp.Expr]:
         """Totals and their covariances with everything, over the columns of the block."""
         made: dict[str, exp.Expr] = {}
-        pairs = ordered_pairs(part.pairs)
         for name, (total, _) in part.totals.items():
             made[name] = total.window
             made[effective_of(name)] = total.effective()
             made[size_of_total(name)] = total.size()
             for i in part.estimates():
-                if all((min(i, j), max(i, j)) in pairs for j in total.slopes):
+                if all((min(i, j), max(i, j)) in part.pairs for j in total.slopes):
                     made[covariance_of(name, AGGREGATE(i))] = total.with_estimate(i)
             for other, (second, _) in part.totals.items():
                 wanted = {(min(i, j), max(i, j)) for i in total.slopes for j in second.slopes}
-                both = total.with_total(second) if name <= other and wanted <= pairs else None
+                both = total.with_total(second) if name <= other and wanted <= part.pairs else None
                 if both is not None:
                     made[covariance_of(name, other)] = both
             if total.classes:
@@ -421,12 +413,10 @@ class Outer:
                 name = self._total(window, part, filtered, translate)  # type: ignore[arg-type]
             window.replace(column(name))
         inner: exp.Expr = holder.this
-        used = {c.name for c in columns_of(inner)}
-        together = {i for i in known if AGGREGATE(i) in used}
-        for name in used & set(part.totals):
-            together |= set(part.totals[name][0].slopes)
-        if used & set(part.totals):
-            part.pairs |= {(i, j) for i in together for j in together}
+        totals = [total for name, (total, _) in part.totals.items() if depends(inner, name)]
+        if totals:
+            slopes = (i for total in totals for i in total.slopes)
+            part.pairs |= pairs_of([*part.used(inner), *slopes])
         return inner
 
     @staticmethod
@@ -439,7 +429,7 @@ class Outer:
             if other.key == total.key:
                 return old
         part.totals[name] = (total, translate)
-        part.pairs |= {(i, j) for i in total.slopes for j in total.slopes}
+        part.pairs |= pairs_of(total.slopes)
         return name
 
 
@@ -534,15 +524,7 @@ def _defined(
 
 def _paired(definition: exp.Expr, part: Part) -> bool:
     """Whether the covariances of all estimates in a definition are at hand."""
-    used, pairs = _estimates_in(definition, part), ordered_pairs(part.pairs)
-    return all((i, j) in pairs for n, i in enumerate(used) for j in used[n:])
-
-
-def _estimates_in(node: exp.Expr, part: Part) -> list[int]:
-    """The estimates of a block that an expression refers to, each as often as it does."""
-    known = part.estimates()
-    places = [AGGREGATE.number(c.name) for c in columns_of(node)]
-    return sorted(i for i in places if i is not None and i in known)
+    return pairs_of(part.used(definition)) <= part.pairs
 
 
 def _inside_aggregate(node: exp.Expr) -> bool:

@@ -196,22 +196,16 @@ def read_total(
     if window.find(exp.Query) is not None:
         raise NoTotal("a window over a sub-query")
     names = [AGGREGATE(j) for j in uncertain]
-    parts = [*_ordering(window), *([] if default is None else [default])]
+    ordering = (window.args.get("order"), window.args.get("spec"), default)
+    parts = [*(window.args.get("partition_by") or ()), *filter(None, ordering)]
     if isinstance(window.this, exp.Filter):
         parts.append(window.this.expression)
     if any(depends(node, each) for node in parts for each in names):
         raise NoTotal("which rows a window takes depends on estimates")
-    try:
-        found = slopes_of(inner, names)
-    except NotSmooth:
-        raise NoTotal("a window over an expression that is not smooth") from None
-    if any(depends(slope, each) for slope in found.values() for each in names):
-        raise NoTotal("a window over a product or quotient of estimates")
-    by_name = dict(zip(names, uncertain, strict=True))
-    slopes = {by_name[name]: slope for name, slope in found.items() if not is_zero(slope)}
+    slopes = _slopes(inner, uncertain)
     if any(block.aggregates[j].kind != "linear" for j in slopes):
         raise NoTotal("a window over a median, a quantile or a mode")
-    sensitive = {KEY(i) for i, key in enumerate(block.keys) if key.sensitive}
+    sensitive = set(map(KEY, block.sensitive_keys))
     named = {node.name for node in frame.partition if isinstance(node, exp.Column)}
     simple = isinstance(inner, exp.Column) and all(
         block.aggregates[j].call.name in ("count", "count_if", "sum") for j in slopes
@@ -232,10 +226,16 @@ def read_total(
     return Total(name, window, inner, slopes, frame, True)
 
 
-def _ordering(window: exp.Window) -> list[exp.Expr]:
-    found = list(window.args.get("partition_by") or ())
-    found += [part for part in (window.args.get("order"), window.args.get("spec")) if part]
-    return found
+def _slopes(inner: exp.Expr, uncertain: list[int]) -> dict[int, exp.Expr]:
+    """Slopes by the estimates that an expression is linear in."""
+    numbers = {AGGREGATE(j): j for j in uncertain}
+    try:
+        found = slopes_of(inner, numbers)
+    except NotSmooth:
+        raise NoTotal("a window over an expression that is not smooth") from None
+    if any(depends(slope, each) for slope in found.values() for each in numbers):
+        raise NoTotal("a window over a product or quotient of estimates")
+    return {numbers[name]: slope for name, slope in found.items() if not is_zero(slope)}
 
 
 def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | None]:

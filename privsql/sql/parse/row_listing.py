@@ -15,7 +15,16 @@ from sqlglot import exp
 from privsql.sql.bind.from_clause import Rows, Sources, canonical, conditions_of, projected
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.expressions import call
-from privsql.sql.nodes import aliases_of, choose, column, is_aggregate, named, outermost, table
+from privsql.sql.nodes import (
+    aliases_of,
+    choose,
+    column,
+    is_aggregate,
+    named,
+    outermost,
+    sources_of,
+    table,
+)
 from privsql.sql.parse.forbidden import Refusing
 from privsql.sql.scan.state_scan import MULTIPLICITY
 
@@ -30,7 +39,7 @@ def listing(catalog: Catalog, tree: exp.Expr, text: str) -> exp.Select | None:
     if not isinstance(tree, exp.Select) or not _plain(tree):
         return None
     sources = Sources(catalog, lambda _: None)
-    if [sources.kind(each) for each in sources.sources(tree)] != ["rows"]:
+    if [sources.kind(each) for each in sources_of(tree)] != ["rows"]:
         return None
     rows = sources.rows(tree)
     if rows.joins:

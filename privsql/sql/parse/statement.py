@@ -1,7 +1,7 @@
 """Parsing: DuckDB's dialect and the extensions of privsql.
 
     SELECT WITH RECONSTRUCTION OPTIONS (estimator = 'iterative') ...   options of one query
-    EXPLAIN RECONSTRUCTION SELECT ...                                  the plan, not the answer
+    EXPLAIN RECONSTRUCTION [VERBOSE] SELECT ...                        the plan, not the answer
     SET privsql.confidence_level = 0.9;  RESET ...;  SHOW ...          settings of a session
 
 Ours are cut out of the token stream before sqlglot parses the rest, so places in the text
@@ -22,7 +22,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from privsql.errors import Place, ProgrammingError, TooLargeError
+from privsql.errors import Place, ProgrammingError, TooLargeError, too_deep
 
 # Deeper nesting than this is no analyst's question, and Python's stack is finite.
 DEEPEST = 100
@@ -34,15 +34,8 @@ LONGEST_WORD = 60
 CHAINED = 5
 
 
-class SyntaxMistake(ProgrammingError):  # noqa: N818 - a mistake of the text
+class SyntaxMistake(ProgrammingError, code="syntax", sqlstate="42601"):  # noqa: N818
     """The text is not valid SQL in DuckDB's dialect."""
-
-    code = "syntax"
-    sqlstate = "42601"
-
-
-# What other rooms may hold of a tree: they pass it on and do not look inside.
-Tree = exp.Expr
 
 
 @dataclass(frozen=True)
@@ -57,6 +50,7 @@ class Statement:
     options: dict[str, object] = field(default_factory=dict)
     name: str = ""  # of a setting
     value: object = None
+    verbose: bool = False  # of an explanation for people: with cells, channels and SQL
 
 
 _DIALECT = DuckDB()
@@ -65,7 +59,7 @@ _HINT = "privsql reads DuckDB's dialect of SQL"
 # A statement that it does not know is refused by us; its own warning helps nobody.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
-_EXPLAIN = re.compile(r"EXPLAIN\b(\s+RECONSTRUCTION\b)?", re.IGNORECASE)
+_EXPLAIN = re.compile(r"EXPLAIN\b(\s+RECONSTRUCTION\b)?(\s+VERBOSE\b)?", re.IGNORECASE)
 _SETTING = re.compile(r"(RESET|SHOW)\s+([\w.]+)\s*$", re.IGNORECASE)
 
 
@@ -146,7 +140,8 @@ def _statement(text: str, tokens: list[Token], depth: int) -> Statement:
         if rest is None:
             raise SyntaxMistake("EXPLAIN needs a query", place=_place(text, tokens[-1]))
         inner = _query(blank, rest, depth)
-        return Statement(whole, "explain", text, inner.tree, inner.plain, inner.options)
+        parts = (whole, "explain", text, inner.tree, inner.plain, inner.options)
+        return Statement(*parts, verbose=match[2] is not None)
     if _words(tokens, "SET"):
         name, value = _assignment(text, tokens[1:])
         return Statement(whole, "set", name=name, value=value)
@@ -190,7 +185,7 @@ def tree_of(
     except ParseError as problem:
         raise _mistake(text, problem, hint) from None
     except RecursionError:
-        raise _too_deep("the query nests too deeply") from None
+        raise too_deep("the query nests too deeply") from None
     except SqlglotError:
         raise SyntaxMistake("the query cannot be read", hint=hint) from None
     if not trees or trees[0] is None:
@@ -217,7 +212,7 @@ def _check_nesting(tokens: Sequence[Token], deepest: int) -> None:
         cases = max(0, cases + (kind is TokenType.CASE) - (kind is TokenType.END))
         signs = signs + 1 if kind in _BEFORE else 0
         if brackets + cases + signs > deepest:
-            raise _too_deep(f"the query nests deeper than {deepest} levels")
+            raise too_deep(f"the query nests deeper than {deepest} levels")
 
 
 def _check_chains(tree: exp.Expr, deepest: int) -> None:
@@ -227,13 +222,7 @@ def _check_chains(tree: exp.Expr, deepest: int) -> None:
         level = [child for node in level for child in node.iter_expressions()]
         if not level:
             return
-    raise _too_deep(f"the query chains more than {deepest} operators or arms")
-
-
-def _too_deep(reason: str) -> TooLargeError:
-    return TooLargeError(
-        reason, hint="write a long list of values as x IN (...), and ask in several statements"
-    )
+    raise too_deep(f"the query chains more than {deepest} operators or arms")
 
 
 def _numbered(tokens: list[Token]) -> list[Token]:

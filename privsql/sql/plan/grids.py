@@ -13,8 +13,7 @@ column with constants would need every value, and is refused.  (reconstruction, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from sqlglot import exp
 
 from privsql.channels import Interval
 from privsql.errors import TooLargeError
+from privsql.sql.bind.comparisons import values_of
 from privsql.sql.catalog import PUBLISHED, Sensitive
 from privsql.sql.nodes import COMPARISONS, bare, cast, columns_of, derived, named, number, union_all
 
@@ -38,9 +38,9 @@ def representatives(
     """
     domain = sensitive.domain
     nodes = dict(enumerate(node for atom in atoms for node in _constants(atom, sensitive.name)))
-    values = _values(nodes, run)
+    values = values_of(nodes, run)
     texts = [i for i, value in values.items() if isinstance(value, str)]
-    values |= _values({i: cast(nodes[i].copy(), sensitive.type) for i in texts}, run)
+    values |= values_of({i: cast(nodes[i].copy(), sensitive.type) for i in texts}, run)
     cuts = {0, domain.points}
     for value in values.values():
         if value is None:
@@ -54,15 +54,6 @@ def representatives(
         starts.append(domain.null_index)
         counts.append(1)
     return np.array(starts, dtype=np.int64), np.array(counts, dtype=np.int64)
-
-
-def _values(nodes: Mapping[int, exp.Expr], run: Run) -> dict[int, Any]:
-    """What constants are, by DuckDB."""
-    if not nodes:
-        return {}
-    asked = [named(node.copy(), f"value{i}") for i, node in nodes.items()]
-    (row,) = run(exp.Select(expressions=asked)).to_pylist()
-    return dict(zip(nodes, row.values(), strict=True))
 
 
 def _constants(node: exp.Expr, name: str) -> Iterator[exp.Expr]:

@@ -35,6 +35,7 @@ from privsql.sql.nodes import (
     given,
     named,
     place_of,
+    select,
     sql,
     table,
 )
@@ -44,8 +45,8 @@ from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.states import Planner, States, under
 from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, MASSES
-from privsql.sql.reconstruct.sums import Sums
-from privsql.sql.reconstruct.writer import Step, Writer
+from privsql.sql.reconstruct.sums import Step, Sums
+from privsql.sql.reconstruct.writer import Writer
 from privsql.sql.scan.forms import MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.scan.moments.reconstruction import Moments
 from privsql.sql.scan.one_pass import Pass, Scan
@@ -104,11 +105,10 @@ class PlanWriter:
         """
         for join in block.rows.joins:
             theirs = [node.copy() for _, node in join.on]
-            counted = exp.Select(expressions=[named(exp.Count(this=exp.Star()), "many")])
-            counted.from_(under(join.table, join.alias), copy=False).group_by(*theirs, copy=False)
-            counted.set("where", exp.Where(this=every(given(node.copy()) for node in theirs)))
-            worst = exp.Select(expressions=[exp.Max(this=column("many"))])
-            worst.from_(derived(counted, "keys"), copy=False)
+            many = named(exp.Count(this=exp.Star()), "many")
+            counted = select(under(join.table, join.alias), many).group_by(*theirs, copy=False)
+            counted.where(every(given(node.copy()) for node in theirs), copy=False)
+            worst = select(derived(counted, "keys"), exp.Max(this=column("many")))
             (most,) = self._asked(worst).column(0).to_pylist()
             if most is not None and most > 1:
                 raise FanOut(
@@ -146,7 +146,7 @@ class PlanWriter:
         self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
     ) -> tuple[bool, ...] | None:
         """Which pieces are no constants, where that does not depend on the rows."""
-        if states.hidden or any(key.sensitive for key in block.keys):
+        if states.hidden or block.sensitive_keys:
             return None
         if not any(block.bases):
             return ()
@@ -221,8 +221,7 @@ class PlanWriter:
                 watched = {k: each.weight is not None for k, each in supports.items()}
                 shared.watched = members.watched(supports, packed=moments)
         if shared.beside:
-            tree = exact_scan(self.catalog, block, family=BESIDE)
-            beside = self.parameters.bind(tree)
+            beside = self.parameters.bind(exact_scan(self.catalog, block, family=BESIDE))
         if isinstance(scan, StateScan):
             # All sums are named by now.
             shared.form = self._choose(scan.able)
@@ -234,7 +233,7 @@ class PlanWriter:
             tables,
             steps,
             states,
-            tuple(sorted({(min(pair), max(pair)) for pair in part.pairs})),
+            tuple(sorted(part.pairs)),
             tuple(sorted(set(part.classes))),
             informative,
             watched,
@@ -290,9 +289,8 @@ def _constants(states: States, massed: Iterable[int]) -> pa.Table:
 
 def public_columns(plan: BlockPlan) -> list[str]:
     """Public columns of the conditions of a block, as the release spells them."""
-    nodes = [c for guard in plan.block.guards for c in columns_of(guard)]
-    found = [c.name for c in nodes if c.table == PUBLISHED]
-    return list(dict.fromkeys(found))
+    found = [c for guard in plan.block.guards for c in columns_of(guard)]
+    return list(dict.fromkeys(c.name for c in found if c.table == PUBLISHED))
 
 
 def place_in(plan: BlockPlan, text: str) -> Place | None:
@@ -324,7 +322,7 @@ def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
         return
     names = [HIDDEN(i) for i in range(len(plan.states.hidden))]
     hidden = scanned.select(names).group_by(names).aggregate([]).num_rows
-    classes = plan.states.count if any(key.sensitive for key in plan.block.keys) else 1
+    classes = plan.states.count if plan.block.sensitive_keys else 1
     if hidden * classes * plan.states.count > MOST_ENTRIES:
         columns = ", ".join(axis.column for axis in plan.states.axes)
         raise TooLargeError(
@@ -336,14 +334,14 @@ def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
 
 def empty_query(catalog: Catalog) -> str:
     """A query with the columns of the published table and none of its rows."""
-    made = exp.Select(expressions=[column(name) for name, _ in catalog.columns])
-    return made.from_(table(catalog.table), copy=False).limit(0).sql("duckdb")
+    names = [column(name) for name, _ in catalog.columns]
+    return select(table(catalog.table), *names).limit(0).sql("duckdb")
 
 
 def typed_query(source: str, name: str, kind: str) -> str:
     """The domain in a table as the column's own type, in order."""
-    made = exp.Select(expressions=[column("i"), named(cast(column(name), kind), name)])
-    return made.from_(table(source), copy=False).order_by(column("i")).sql("duckdb")
+    typed = named(cast(column(name), kind), name)
+    return select(table(source), column("i"), typed).order_by(column("i")).sql("duckdb")
 
 
 def described_query(tree: exp.Expr, parameters: Parameters, text: str) -> Printed:
@@ -357,10 +355,9 @@ def described_query(tree: exp.Expr, parameters: Parameters, text: str) -> Printe
     if not ours and not parameters.values:
         return Printed(text)
     for node in ours:
-        short = our_function(node)
         if not node.expressions:
             continue
-        kind = "BOOLEAN" if short == "reliable" else "DOUBLE"
+        kind = "BOOLEAN" if our_function(node) == "reliable" else "DOUBLE"
         typed: exp.Expr = cast(node.expressions[0].copy(), kind)
         if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
             typed = named(typed, node.sql("duckdb").lower())

@@ -18,40 +18,68 @@ from privsql.sql.postgres.types import object_type, type_name
 
 SCHEMAS = {"pg_catalog": "pgc", "information_schema": "pgi"}
 
+# Functions with one answer here, each with the numbers of parameters that it takes.  A release
+# has no expressions, defaults, indexes or triggers, so what would print them gives NULL.
+CONSTANT = {
+    "NULL::VARCHAR": """
+        pg_get_expr/2/3 pg_get_constraintdef/1/2 pg_get_indexdef/1/3 pg_get_viewdef/1/2
+        pg_get_functiondef/1 pg_get_function_sqlbody/1 pg_get_serial_sequence/2
+        pg_get_statisticsobjdef_columns/1 pg_get_triggerdef/1/2 pg_get_ruledef/1/2
+        pg_get_partkeydef/1 pg_get_partition_constraintdef/1 pg_describe_object/3
+        pg_tablespace_location/1 inet_server_addr/0 inet_client_addr/0 pg_export_snapshot/0
+        shobj_description/2
+    """,
+    # Everything that is shown may be seen.
+    "true": """
+        pg_type_is_visible/1 pg_function_is_visible/1 pg_collation_is_visible/1
+        pg_opclass_is_visible/1 pg_operator_is_visible/1 pg_conversion_is_visible/1
+        pg_statistics_obj_is_visible/1 pg_ts_config_is_visible/1 pg_has_role/2/3
+        pg_try_advisory_lock/1/2 pg_try_advisory_xact_lock/1/2 pg_advisory_unlock/1/2
+    """,
+    "false": """
+        pg_relation_is_publishable/1 pg_is_in_recovery/0 pg_is_other_temp_schema/1
+        row_security_active/1 pg_column_is_updatable/3 pg_cancel_backend/1
+        pg_terminate_backend/1/2 pg_jit_available/0 pg_index_column_has_property/3
+    """,
+    "0::BIGINT": """
+        pg_relation_size/1/2 pg_total_relation_size/1 pg_table_size/1 pg_indexes_size/1
+        pg_database_size/1 pg_tablespace_size/1 pg_stat_get_numscans/1
+        pg_stat_get_live_tuples/1 pg_stat_get_dead_tuples/1
+    """,
+    "0::UINTEGER": "pg_my_temp_schema/0 pg_relation_filenode/1",
+    "0::INTEGER": "inet_server_port/0 inet_client_port/0 pg_relation_is_updatable/2",
+    "0::DOUBLE": "pg_notification_queue_usage/0",
+    "NULL::BIGINT": "pg_sequence_last_value/1 txid_current_if_assigned/0",
+    "''": "pg_advisory_lock/1/2 pg_advisory_xact_lock/1/2 pg_advisory_unlock_all/0",  # void
+    "'UTF8'": "pg_client_encoding/0 getdatabaseencoding/0",
+    "[]::INTEGER[]": "pg_blocking_pids/1",
+    "TIMESTAMPTZ '2000-01-01 00:00:00+00'": "pg_postmaster_start_time/0 pg_conf_load_time/0",
+    "1::BIGINT": "txid_current/0 pg_current_xact_id/0",
+}
+
+# Whether somebody has a privilege: the last parameter names it.
+PRIVILEGES = """
+    has_table_privilege/2/3 has_schema_privilege/2/3 has_database_privilege/2/3
+    has_any_column_privilege/2/3 has_sequence_privilege/2/3 has_function_privilege/2/3
+    has_language_privilege/2/3 has_tablespace_privilege/2/3 has_column_privilege/3/4
+"""
+
 # Functions that only the catalog answers; each is a macro there.
 _FUNCTIONS = """
     version current_database current_schemas current_setting set_config pg_backend_pid
-    pg_get_userbyid pg_get_expr pg_get_constraintdef pg_get_indexdef pg_get_viewdef
-    pg_get_functiondef pg_get_function_result pg_get_function_arguments
-    pg_get_function_identity_arguments pg_get_serial_sequence pg_get_statisticsobjdef_columns
-    pg_get_triggerdef pg_get_ruledef pg_get_partkeydef pg_get_partition_constraintdef
-    pg_table_is_visible pg_type_is_visible pg_function_is_visible pg_collation_is_visible
-    pg_opclass_is_visible pg_operator_is_visible pg_conversion_is_visible
-    pg_statistics_obj_is_visible pg_ts_config_is_visible pg_relation_is_publishable
-    pg_encoding_to_char pg_char_to_encoding pg_client_encoding getdatabaseencoding
-    format_type obj_description col_description shobj_description quote_ident quote_literal
-    has_table_privilege has_schema_privilege has_database_privilege has_column_privilege
-    has_any_column_privilege has_sequence_privilege has_function_privilege
-    has_language_privilege has_tablespace_privilege pg_has_role row_security_active
-    txid_current pg_current_xact_id txid_current_if_assigned pg_is_in_recovery
-    pg_postmaster_start_time pg_conf_load_time inet_server_addr inet_server_port
-    inet_client_addr inet_client_port pg_my_temp_schema pg_is_other_temp_schema
-    pg_relation_size pg_total_relation_size pg_table_size pg_indexes_size pg_database_size
-    pg_tablespace_size pg_size_pretty pg_relation_filenode pg_tablespace_location
-    pg_advisory_lock pg_advisory_unlock pg_advisory_unlock_all pg_try_advisory_lock
-    pg_advisory_xact_lock pg_try_advisory_xact_lock to_regclass to_regtype to_regproc
-    to_regnamespace to_regrole pg_typeof pg_sleep pg_cancel_backend pg_terminate_backend
-    pg_export_snapshot pg_sequence_last_value pg_column_is_updatable pg_relation_is_updatable
-    pg_describe_object pg_blocking_pids pg_stat_get_numscans pg_stat_get_live_tuples
-    pg_stat_get_dead_tuples pg_get_function_sqlbody pg_index_column_has_property
-    _pg_expandarray _pg_truetypid _pg_truetypmod _pg_char_max_length _pg_numeric_precision
-    _pg_numeric_scale _pg_datetime_precision pg_notification_queue_usage pg_jit_available
-    pg_get_keywords pg_options_to_table aclexplode pg_show_all_settings pg_timezone_names
-    pg_listening_channels current_user session_user current_schema current_catalog
+    pg_get_userbyid pg_get_function_result pg_get_function_arguments
+    pg_get_function_identity_arguments pg_table_is_visible pg_encoding_to_char
+    pg_char_to_encoding format_type obj_description col_description quote_ident quote_literal
+    pg_size_pretty to_regclass to_regtype to_regproc to_regnamespace to_regrole pg_typeof
+    pg_sleep pg_get_keywords pg_options_to_table aclexplode pg_show_all_settings
+    pg_timezone_names pg_listening_channels current_user session_user current_schema
+    current_catalog _pg_expandarray _pg_truetypid _pg_truetypmod _pg_char_max_length
+    _pg_numeric_precision _pg_numeric_scale _pg_datetime_precision
     regclass_name regclass_oid regtype_name regtype_oid regnamespace_name regnamespace_oid
     regrole_name regrole_oid regproc_name regclass_names regtype_names regproc_names
 """
-FUNCTIONS = frozenset(_FUNCTIONS.split())
+_COUNTED = " ".join([*CONSTANT.values(), PRIVILEGES])
+FUNCTIONS = frozenset(_FUNCTIONS.split()) | {each.split("/")[0] for each in _COUNTED.split()}
 
 # Of these DuckDB has its own, which are as good unless the statement is the catalog's.
 _OVERRIDDEN = frozenset({"array_to_string", "array_upper", "array_lower", "json_build_object"})

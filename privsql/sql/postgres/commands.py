@@ -9,23 +9,16 @@ from dataclasses import dataclass, field
 from privsql.errors import NotSupportedError, Place, ProgrammingError
 
 
-class MixedTables(NotSupportedError):  # noqa: N818 - says what is the matter
+class MixedTables(NotSupportedError, code="mixed-tables"):  # noqa: N818 - says what is the matter
     """A statement that reads published tables and the catalog at once."""
 
-    code = "mixed-tables"
 
-
-class UnknownRelation(ProgrammingError):  # noqa: N818 - says what is unknown
+class UnknownRelation(ProgrammingError, code="unknown-name", sqlstate="42P01"):  # noqa: N818
     """A table does not exist, or the user may not query it."""
 
-    code = "unknown-name"
-    sqlstate = "42P01"
 
-
-class NotTranslated(NotSupportedError):  # noqa: N818 - says what is the matter
+class NotTranslated(NotSupportedError, code="dialect"):  # noqa: N818 - says what is the matter
     """A construct of PostgreSQL's dialect that is not supported."""
-
-    code = "dialect"
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,6 @@ class Command:
     arguments: tuple[str, ...] = ()
     direction: str = "forward"  # or backward, absolute, relative
     count: int | None = 1
-    scroll: bool | None = None
     hold: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     settings: tuple[tuple[str, str, bool], ...] = ()  # what set_config() sets: name, value, local

@@ -60,12 +60,8 @@ def _figured(node: exp.Expr, text: str) -> tuple[str, int]:
         name, strength = _figured(default, text) if default is not None else ("", 0)
         return (name, strength) if strength > 1 else ("case", 1)
     if isinstance(node, exp.Subquery | exp.Select):
-        inner: exp.Expr = node
-        while isinstance(inner, exp.SetOperation | exp.Subquery):
-            inner = inner.this
-        if isinstance(inner, exp.Select) and inner.expressions:
-            return _figured(inner.expressions[0], text)
-        return UNKNOWN, 0
+        selected = node.selects
+        return _figured(selected[0], text) if selected else (UNKNOWN, 0)
     return _called(node, text)
 
 
@@ -83,9 +79,8 @@ def _called(node: exp.Expr, text: str) -> tuple[str, int]:
         return str(node.this).lower(), 2
     if isinstance(node, exp.Func) and not isinstance(node, exp.Connector | exp.Binary):
         return written or node.sql_name().lower(), 2
-    if isinstance(node, exp.Binary) and isinstance(node, exp.Func) and written:
-        return written, 2  # mod(a, b)
-    return (written, 2) if written and isinstance(node, exp.Mod) else (UNKNOWN, 0)
+    called = isinstance(node, exp.Binary) and isinstance(node, exp.Func | exp.Mod)  # mod(a, b)
+    return (written, 2) if written and called else (UNKNOWN, 0)
 
 
 def _extracting(node: exp.Expr, text: str) -> str:

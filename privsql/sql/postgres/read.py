@@ -101,6 +101,8 @@ class _Reader:
     def _explain(self, text: str, words: Sequence[Word]) -> Command:
         ours = len(words) > 1 and words[1].says("reconstruction")
         rest = words[2:] if ours else words[1:]
+        if rest and rest[0].says("verbose"):  # rows for a program have all of it anyway
+            rest = rest[1:]
         if not rest:
             raise mistake("EXPLAIN needs a query", text, words[0].start, words[0].stop)
         inner = self.read(text, rest)
@@ -155,11 +157,11 @@ def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:
         made[begin:end] = by + " " * (end - begin - len(by))
 
     for at, word in enumerate(words):
-        following = words[at + 1 : at + 6]
+        before, following = words[max(0, at - 2) : at], words[at + 1 : at + 6]
         if word.says("operator") and _signs(following, "(", None, "."):
             close = next((w for w in words[at + 3 :] if w.value == ")"), words[-1])
             blank(word.start, close.stop, text[words[at + 4].start : close.start].strip())
-        elif word.says("pg_catalog") and _after_cast(words, at) and _signs(following, "."):
+        elif word.says("pg_catalog") and _signs(before, ":", ":") and _signs(following, "."):
             blank(word.start, words[at + 1].stop)
         elif word.says(*_NO_ARRAYS) and _signs(following, "[", "]"):
             blank(word.start, words[at + 2].stop, f"_{word.value}")
@@ -178,10 +180,6 @@ def _signs(words: Sequence[Word], *signs: str | None) -> bool:
         sign is None or (word.kind == SIGN and word.value == sign)
         for word, sign in zip(words, signs, strict=False)
     )
-
-
-def _after_cast(words: Sequence[Word], at: int) -> bool:
-    return at >= 2 and _signs(words[at - 2 : at], ":", ":")
 
 
 def _closing(words: Sequence[Word], at: int) -> int:

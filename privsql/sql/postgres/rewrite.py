@@ -390,28 +390,15 @@ def _array(node: exp.Expr) -> exp.Array | None:
     return list_of(node.name) if node.is_string and node.name.startswith("{") else None
 
 
-_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"\\]*?))\s*(,|$)')
-
-
 def list_of(text: str) -> exp.Array | None:
     """PostgreSQL's text of an array, ``{a,"b c",NULL}``, of one dimension; else None.
 
     >>> list_of('{r,"",NULL}').sql("duckdb"), list_of("{0}").sql("duckdb"), list_of("{{1}}")
     ("['r', '', NULL]", "['0']", None)
     """
-    body = text.strip()
-    if not (body.startswith("{") and body.endswith("}")):
+    found = postgres_types.elements(text)
+    if found is None:
         return None
-    body, at = body[1:-1], 0
-    found: list[exp.Expr] = []
-    while body.strip() and at <= len(body):
-        match = _ELEMENT.match(body, at)
-        if match is None or (match[1] is None and not match[2]):
-            return None
-        element = match[2] if match[1] is None else re.sub(r"\\(.)", r"\1", match[1])
-        null = match[1] is None and element.upper() == "NULL"
-        found.append(exp.null() if null else exp.Literal.string(element))
-        at = match.end()
-        if not match[3]:
-            break
-    return exp.Array(expressions=found)
+    return exp.Array(
+        expressions=[exp.null() if each is None else exp.Literal.string(each) for each in found]
+    )

@@ -80,9 +80,7 @@ class Utility(Reading):
         return ", ".join(parts)
 
     def _transaction_modes(self, prefix: str) -> Command:
-        modes = self._modes()
-        shown = ", ".join(f"{name}={value}" for name, value in modes.items())
-        return Command("set", name=prefix, value=shown, options=modes, tag="SET", local=True)
+        return Command("set", name=prefix, options=self._modes(), tag="SET", local=True)
 
     def _modes(self) -> dict[str, str]:
         modes: dict[str, str] = {}
@@ -152,13 +150,10 @@ class Utility(Reading):
 
     def _declare(self) -> Command:
         name = self._name("the name of a cursor")
-        scroll: bool | None = None
         while not self._says("cursor"):
-            if self._says("no", "scroll"):
-                scroll = False
-            elif self._says("scroll"):
-                scroll = True
-            elif not any(map(self._says, ("insensitive", "asensitive", "binary"))):
+            # Every cursor here scrolls, whatever is asked for.
+            words = ("scroll", "insensitive", "asensitive", "binary")
+            if not self._says("no", "scroll") and not any(map(self._says, words)):
                 raise self._wrong("CURSOR is missing")
         binary = any(word.says("binary") for word in self._words[: self._at])
         hold = self._says("with", "hold")
@@ -169,7 +164,6 @@ class Utility(Reading):
             "declare",
             name=name,
             inner=self._inner(self._text, self._rest()),
-            scroll=scroll,
             hold=hold,
             options={"binary": "on"} if binary else {},
             tag="DECLARE CURSOR",

@@ -7,6 +7,8 @@ ignores trailing blanks when it compares, which nothing here does, so it is refu
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 
 from privsql.sql import nodes
@@ -61,17 +63,28 @@ DUCKDB = {
     "oidvector": "UINTEGER[]",
 }
 
-# Written -> inside, for names that sqlglot takes for somebody's own.
-_WRITTEN = {
-    "integer": "int4",
-    "int": "int4",
-    "bigint": "int8",
-    "smallint": "int2",
-    "boolean": "bool",
-    "decimal": "numeric",
-    "real": "float4",
-    "character varying": "varchar",
+# What format_type() says, where it is not the type's own name.
+FORMATS = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+    "float8": "double precision",
+    "bpchar": "character",
+    "varchar": "character varying",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+    "time": "time without time zone",
+    "timetz": "time with time zone",
+    "char": '"char"',
+    "varbit": "bit varying",
+    "any": '"any"',
 }
+
+# Written -> inside.
+WRITTEN = {shown: name for name, shown in FORMATS.items()}
+WRITTEN |= {"int": "int4", "decimal": "numeric"}
 
 # Objects by name, which are numbers inside.
 OBJECTS = ("regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole")
@@ -103,7 +116,7 @@ def _taken_apart(kind: exp.Expr) -> tuple[str, int, list[int]]:
         word = word.split(".")[-1].strip('"').lower()
         depth = len(word) - len(word.lstrip("_"))
         word = word.lstrip("_")
-        return _WRITTEN.get(word, word), depth, []
+        return WRITTEN.get(word, word), depth, []
     word = str(getattr(kind.this, "value", kind.this)).upper()
     numbers = [int(each.name) for each in kind.expressions if isinstance(each, exp.DataTypeParam)]
     return _INSIDE.get(word, word.lower()), 0, numbers
@@ -153,3 +166,30 @@ def _single(node: exp.Expr, name: str) -> bool:
     """``char`` alone is one character; ``bpchar`` and ``varchar`` alone are of any length."""
     kind = node.args["to"]
     return name == "char" or (isinstance(kind, exp.DataType) and kind.this == exp.DType.CHAR)
+
+
+_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^{},"\s][^{},"]*?))\s*(?:,|$)', re.DOTALL)
+
+
+def elements(text: str) -> list[str | None] | None:
+    """The elements of an array that is written as text; None where it is not one.
+
+    >>> elements('{a, "b, c", NULL}'), elements("{}"), elements("{a,}")
+    (['a', 'b, c', None], [], None)
+    """
+    body = text.strip()
+    if not (body.startswith("{") and body.endswith("}")):
+        return None
+    body, at = body[1:-1].strip(), 0
+    found: list[str | None] = []
+    while at < len(body):
+        match = _ELEMENT.match(body, at)
+        if match is None:
+            return None
+        quoted, plain = match.groups()
+        if plain is None:
+            found.append(re.sub(r"\\(.)", r"\1", quoted))
+        else:
+            found.append(None if plain.upper() == "NULL" else plain)
+        at = match.end()
+    return None if body.endswith(",") else found

@@ -16,6 +16,7 @@ Nothing else makes such a name, and what a name means is asked of its family.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 ALL: list[Family] = []
@@ -187,6 +188,11 @@ class Pair:
     def tail(self) -> str:
         """Share of the whole column."""
         return (TAIL_ALL if self.over_all else TAIL)(self.t, self.u)
+
+
+def ordered_pairs(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Each pair once and in order, with the smaller number first."""
+    return sorted({(min(pair), max(pair)) for pair in pairs})
 
 
 def effective_of(name: str) -> str:

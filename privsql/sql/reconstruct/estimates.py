@@ -297,10 +297,8 @@ class Estimates:
         """Whether a count is uncertain by sampling alone: a sum of weights, never about zero."""
         if not self._bases.scan.weighted:
             return False
-        public = not any(key.sensitive for key in self._bases.block.keys) and not any(
-            piece.truths or piece.factor for piece in self._bases.block.bases[k]
-        )
-        axes = self._bases.states.axes
+        block, axes = self._bases.block, self._bases.states.axes
+        public = not block.sensitive_keys and not any(p.sensitive for p in block.bases[k])
         return public or (bool(axes) and all(axis.fixed for axis in axes))
 
     # -- intervals ----------------------------------------------------------------------

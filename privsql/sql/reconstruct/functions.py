@@ -8,7 +8,7 @@ from functools import reduce
 from sqlglot import exp
 
 from privsql.sql.bind.block import Quantile
-from privsql.sql.expressions import call, dot, products, same
+from privsql.sql.expressions import call, dot, double, products, same
 from privsql.sql.nodes import (
     cast,
     choose,
@@ -19,8 +19,10 @@ from privsql.sql.nodes import (
     joined,
     named,
     number,
+    ranked,
     select,
     sql,
+    star_of,
     table,
     when,
     wrapped,
@@ -36,7 +38,7 @@ def _function(sums: Sums, t: int) -> exp.Expr:
     piece = sums.pieces[t]
     value: exp.Expr = number(1.0)
     if piece.factor is not None:
-        value = cast(wrapped(sums.states.written[sql(piece.factor)]), "DOUBLE")
+        value = double(sums.states.written[sql(piece.factor)])
     truth = every(sums.states.written[sql(node)] for node in piece.truths)
     return value if truth is None else when(truth, value, number(0.0))
 
@@ -48,8 +50,7 @@ def states(sums: Sums) -> Step:
         joined(query, table(sums.table_of(f"axis{i}"), f"axis{i}"))
     if sums.hidden:
         hidden = select(table(sums.table_of("scan")), *map(column, sums.hidden))
-        hidden.set("distinct", exp.Distinct())
-        joined(query, derived(hidden, "hidden"))
+        joined(query, derived(hidden.distinct(copy=False), "hidden"))
     define(query, columns.STATE, _state(sums, "axis"))
     choose(query, *map(column, sums.hidden))
     for t in range(len(sums.pieces)):
@@ -60,10 +61,8 @@ def states(sums: Sums) -> Step:
     define(query, columns.KEPT, _kept(sums))
     for i, aggregate in sums.distributions():
         written = sums.states.written[sql(aggregate.ordered)]
-        order = exp.Order(expressions=[exp.Ordered(this=written.copy(), nulls_first=False)])
         define(query, columns.ORDERED(i), written.copy())
-        rank = exp.Window(this=call("dense_rank"), order=order, over="OVER")
-        define(query, columns.RANK(i), rank)
+        define(query, columns.RANK(i), ranked(written.copy()))
     return Step(sums.table_of("states"), query)
 
 
@@ -92,8 +91,7 @@ def _kept(sums: Sums) -> exp.Expr:
 
 def coded(sums: Sums) -> Step:
     """The scan with the number of each published state."""
-    star = exp.Column(this=exp.Star(), table=exp.to_identifier("scan"))
-    query = select(table(sums.table_of("scan"), "scan"), star)
+    query = select(table(sums.table_of("scan"), "scan"), star_of("scan"))
     for i, axis in enumerate(sums.states.axes):
         if axis.count > 1:
             name = f"codes{i}"
@@ -131,17 +129,14 @@ def functions(sums: Sums, n: int, chosen: Sequence[int]) -> Step:
                 counted = exp.And(this=counted, expression=wrapped(within))
             rank = exp.Sub(this=column(columns.RANK(i), "states"), expression=number(1))
             define(query, columns.PLACE(i, t), listed(when(counted, rank, number(-1))))
-    every_state = table(sums.table_of("states"), "states")
     if classes:
         # Classes exist per hidden row: a mixed key has other values for each.
-        distinct = select(table(sums.table_of("states")), *map(column, groups))
-        distinct.set("distinct", exp.Distinct())
-        distinct.set("where", exp.Where(this=column(columns.KEPT)))
-        joined(query, derived(distinct, "classes"))
+        kept = select(table(sums.table_of("states")), *map(column, groups))
+        kept.distinct(copy=False).where(column(columns.KEPT), copy=False)
+        joined(query, derived(kept, "classes"))
     on = every(same(column(name, "states"), column(name, "classes")) for name in hidden)
-    joined(query, every_state, on)
-    if groups:
-        query.group_by(*(column(name, owner) for name in groups), copy=False)
+    joined(query, table(sums.table_of("states"), "states"), on)
+    query.group_by(*(column(name, owner) for name in groups), copy=False)
     return Step(sums.table_of(f"functions{n}"), query)
 
 

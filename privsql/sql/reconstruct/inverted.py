@@ -43,8 +43,7 @@ class Inverted:
 
 def inverted_of(steps: Sequence[Step]) -> Inverted:
     """What the reconstruction of a block leaves to inversion."""
-    found = [step.inverted for step in steps if step.inverted is not None]
-    return found[-1] if found else Inverted()
+    return (steps[-1].inverted if steps else None) or Inverted()
 
 
 def inverted_notices(plan: BlockPlan, scanned: pa.Table) -> list[Notice]:

@@ -10,10 +10,19 @@ from typing import TypeVar
 from sqlglot import exp
 
 from privsql.sql.bind.block import Aggregate, Block, Linear, Mode, Quantile, pieces_of_block
+from privsql.sql.bind.pieces import Piece
 from privsql.sql.expressions import product_of
 from privsql.sql.nodes import column, number, sql, wrapped
 from privsql.sql.plan.states import States
-from privsql.sql.reconstruct.columns import HIDDEN, KEY, ROW_WEIGHT, TIMES, least_of, sampled_of
+from privsql.sql.reconstruct.columns import (
+    HIDDEN,
+    KEY,
+    ROW_WEIGHT,
+    TIMES,
+    least_of,
+    ordered_pairs,
+    sampled_of,
+)
 from privsql.sql.reconstruct.inverted import Inverted, Measure
 from privsql.sql.scan.one_pass import Pass
 
@@ -76,22 +85,17 @@ class Sums:
         self.prefix = prefix
         self.iterative = iterative
         self.domain = domain
-        self.pairs = sorted({(min(i, j), max(i, j)) for i, j in pairs})
+        self.pairs = sorted(pairs)
         self.pieces, self.base = pieces_of_block(block)
         self.needed = base_pairs(block, self.pairs)
         # Covariances of a cell's aggregate with another summed over all cells (see totals).
         self.totals = sorted(set(totals))
-        self.total_pairs = sorted(
-            {
-                (k, block.aggregates[j].bases[0])
-                for i, j in self.totals
-                for k in block.aggregates[i].bases
-            }
-        )
+        bases = [aggregate.bases for aggregate in block.aggregates]
+        self.total_pairs = sorted({(k, bases[j][0]) for i, j in self.totals for k in bases[i]})
         # Where nothing was replaced nothing varies, and no sums are needed to say so.
         self.fixed = not scan.weighted and all(axis.fixed for axis in states.axes)
         self.cross_pairs = sorted(set(self._pieces_of(self.total_pairs)))
-        self.piece_pairs = sorted({(min(pair), max(pair)) for pair in self._pieces_of(self.needed)})
+        self.piece_pairs = ordered_pairs(self._pieces_of(self.needed))
         self.crossed = list(dict.fromkeys(u for _, u in self.cross_pairs))
         # Every sum must be named before the scan is written.
         self.row_count = scan.rows()
@@ -137,8 +141,7 @@ class Sums:
         whatever else is asked for beside it.
         """
         found = self._own_axes[t]
-        sensitive = [i for i, key in enumerate(self.block.keys) if key.sensitive]
-        for i, own in zip(sensitive, self._key_axes, strict=True):
+        for i, own in zip(self.block.sensitive_keys, self._key_axes, strict=True):
             if i in chosen:
                 found = None if found is None or own is None else found | own
         return found
@@ -150,12 +153,11 @@ class Sums:
         nothing else is.
         """
         axes = self.states.axes
-        everyone = not (self.block.guards or self.block.keys or self.block.rows.joins)
         found = set()
         for t, piece in enumerate(self.pieces):
             along = self.along(t, chosen)
             if self.scan.weighted:
-                if everyone and not (piece.guards or piece.value or any(piece.sensitive)):
+                if self.block.everyone and piece == Piece():
                     found.add(t)
             elif along and all(axes[i].fixed for i in along):
                 found.add(t)
@@ -244,8 +246,8 @@ class Sums:
             name = least_of(half)
             if value is None or self.scan.indicator(half) or name in self.lowest:
                 continue
-            least = exp.Least(this=exp.Min(this=column(half)), expressions=[number(0.0)])
-            self.scan.sums[name] = least
+            least = exp.Min(this=column(half))
+            self.scan.sums[name] = exp.Least(this=least, expressions=[number(0.0)])
             self.lowest.add(name)
             parts = [
                 i
@@ -298,14 +300,14 @@ class Sums:
 
 def base_pairs(block: Block, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Pairs of bases whose covariance some aggregate or pair of aggregates needs."""
-    found: set[tuple[int, int]] = set()
     everything = block.aggregates
     own = [(i, i) for i, a in enumerate(everything) if a.call.name not in ("count", "sum")]
-    for i, j in (*pairs, *own):
-        if everything[i].kind == everything[j].kind == "linear":
-            for k in varying(everything[i]):
-                found |= {(min(k, o), max(k, o)) for o in varying(everything[j])}
-    return sorted(found)
+    return ordered_pairs(
+        pair
+        for i, j in (*pairs, *own)
+        if everything[i].kind == everything[j].kind == "linear"
+        for pair in product(varying(everything[i]), varying(everything[j]))
+    )
 
 
 def counted_piece(

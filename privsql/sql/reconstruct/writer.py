@@ -25,6 +25,7 @@ from privsql.sql.bind.block import Mode, Quantile
 from privsql.sql.expressions import call, dot, field, is_null, or_zero, positive, same
 from privsql.sql.nodes import (
     cast,
+    chained,
     column,
     define,
     derived,
@@ -32,7 +33,9 @@ from privsql.sql.nodes import (
     joined,
     number,
     select,
+    star_of,
     table,
+    union_all,
     when,
     wrapped,
 )
@@ -62,7 +65,8 @@ class Writer:
         for n, chosen in enumerate(sums.block.sets):
             steps += self._set_steps(n, chosen)
             parts.append(select(table(steps[-1].name), exp.Star()))
-        return (*steps, Step(sums.table_of("block"), reduce(_all_rows, parts), sums.inverted))
+        whole = union_all(parts, by_name=True)
+        return (*steps, Step(sums.table_of("block"), whole, sums.inverted))
 
     def _set_steps(self, n: int, chosen: Sequence[int]) -> list[Step]:
         sums = self._sums
@@ -118,9 +122,8 @@ class Writer:
         define(query, columns.ROWS, cast(or_zero(rows), "BIGINT"))
         for i, (exact, _) in enumerate(sums.scan.exact):
             define(query, EXACT(i), _together(exact.name, column(EXACT(i))))
-        if groups:
-            query.group_by(*map(column, groups), copy=False)
-        elif chosen:
+        query.group_by(*map(column, groups), copy=False)
+        if chosen and not groups:
             # No rows are in no group, of whatever values the domain has.
             query.having(positive(rows.copy()), copy=False)
         if sums.iterative:
@@ -134,8 +137,7 @@ class Writer:
         switch one by one add up to nonsense.  (reconstruction, 5)
         """
         sums = self._sums
-        star = exp.Column(this=exp.Star(), table=exp.to_identifier("dense"))
-        query = select(derived(dense, "dense"), star)
+        query = select(derived(dense, "dense"), star_of("dense"))
         joined(query, table(sums.table_of("constants"), "constants"))
         for half in dict.fromkeys(sums.halves):
             y: exp.Expr = sums.column_of("products", half)
@@ -199,7 +201,7 @@ class Writer:
             keys = [same(column(g.name, g.table), column(g.name, f"mode{i}")) for g in groups]
             joined(query, source, every(keys), "LEFT")
             define(query, columns.AGGREGATE(i), one_of(column("value", f"mode{i}")))
-        if hidden and groups:
+        if hidden:
             query.group_by(*groups, copy=False)
         return Step(sums.table_of(f"bases{n}"), query)
 
@@ -311,7 +313,7 @@ class Writer:
         define(totals, "total", exp.Sum(this=added(counts)))
         on = every(same(column(name, "dense"), column(name, "states")) for name in sums.hidden)
         joined(totals, table(sums.table_of("states"), "states"), on)
-        totals.set("where", exp.Where(this=reduce(_either, counted)))
+        totals.where(chained(exp.Or, counted), copy=False)
         totals.group_by(*groups, value.copy(), copy=False)
         names = [g.name for g in groups]
         best = select(derived(totals, "totals"), *map(column, names))
@@ -319,17 +321,8 @@ class Writer:
         # Of no rows there is no most frequent value.
         some = exp.Where(this=exp.GT(this=column("total"), expression=number(0)))
         define(best, "value", exp.Filter(this=largest, expression=some))
-        if names:
-            best.group_by(*map(column, names), copy=False)
+        best.group_by(*map(column, names), copy=False)
         return Step(sums.table_of(f"mode{n}_{i}"), best)
-
-
-def _all_rows(one: exp.Expr, two: exp.Expr) -> exp.Expr:
-    return exp.Union(this=one, expression=two, distinct=False, by_name=True)
-
-
-def _either(one: exp.Expr, two: exp.Expr) -> exp.Expr:
-    return exp.Or(this=one, expression=two)
 
 
 def _list(node: exp.Expr, kind: str) -> exp.Expr:
@@ -341,6 +334,3 @@ def _together(name: str, part: exp.Expr) -> exp.Expr:
     """An exact aggregate put together from those of parts."""
     node = call(ADDITIVE[name], part)
     return cast(or_zero(node), "BIGINT") if name == "count" else node
-
-
-__all__ = ["Step", "Writer"]

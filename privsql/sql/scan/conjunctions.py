@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from itertools import combinations
 
 from sqlglot import exp
 
 from privsql.sql.expressions import call
-from privsql.sql.nodes import cast, column, define, derived, select, table
+from privsql.sql.nodes import cast, column, cte, define, derived, select, table, union_all
 from privsql.sql.reconstruct.columns import COUNTED
 
 # Truth values that are counted together, each and all of them.
@@ -38,8 +37,7 @@ def conjunctions(
     for n, chosen in enumerate(subsets[1:], 1):
         truths = call("count_if", column(_all_of(bits, chosen)))
         define(counted, COUNTED(n), cast(truths, "BIGINT"))
-    if keys:
-        counted.group_by(*map(column, keys), copy=False)
+    counted.group_by(*map(column, keys), copy=False)
     places = {chosen: n for n, chosen in enumerate(subsets)}
     states: list[exp.Expr] = []
     for true in subsets:
@@ -54,10 +52,8 @@ def conjunctions(
                 total = kind(this=total, expression=term)
         define(state, name, total)
         states.append(state)
-    whole = reduce(lambda a, b: exp.Union(this=a, expression=b, distinct=False), states)
-    alias = exp.TableAlias(this=exp.to_identifier("counted", quoted=True))
-    cte = exp.CTE(this=counted, alias=alias, materialized=True)
-    whole.set("with_", exp.With(expressions=[cte]))
+    whole = union_all(states)
+    whole.set("with_", exp.With(expressions=[cte("counted", counted)]))
     return whole
 
 

@@ -13,7 +13,7 @@ of each row; the outer SELECT adds up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -156,12 +156,15 @@ class Pass:
         factors = [name for name in (one, two) if name]
         if kind == "fourths" and one and not self.indicator(one):
             factors = [one] * 4
-        # 0 and 1 are their own squares.
+        return self.added(self.multiplied(factors), POWERS[kind])
+
+    def multiplied(self, halves: Iterable[str]) -> tuple[str, ...]:
+        """The factors of a product of halves: 0 and 1 are their own squares."""
         kept: list[str] = []
-        for name in sorted(factors):
+        for name in sorted(halves):
             if not (self.indicator(name) and name in kept):
                 kept.append(name)
-        return self.added(kept, POWERS[kind])
+        return tuple(kept)
 
     def select(self, nodes: Sequence[exp.Expr]) -> exp.Select:
         """The rows, with what the form wants of each."""
@@ -196,9 +199,7 @@ class Pass:
         choose(outer, *self.watched[1])
         if not outer.expressions:
             define(outer, "one", _sum_of([]))
-        if groups:
-            outer.group_by(*map(column, groups), copy=False)
-        return outer
+        return outer.group_by(*map(column, groups), copy=False)
 
     def _exact(self, i: int, exact: Call) -> exp.Expr:
         """An exact aggregate within a group."""

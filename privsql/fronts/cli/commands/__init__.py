@@ -1,1 +1,1 @@
-"""The commands: demo; publish, advise, key, audit; query, shell; serve, user; completion."""
+"""The commands: demo; publish, advise, key, audit; info, query, shell; serve, user; completion."""

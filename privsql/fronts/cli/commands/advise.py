@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import click
 
-from privsql.fronts.cli.common import PATH, say
+from privsql.fronts.cli.common import PATH, say, say_json
 
 
 @click.command()
@@ -118,7 +117,7 @@ def advise(**given: Any) -> None:
     if picture is not None:
         found.plot(picture)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        say_json(found.to_dict())
     else:
         say(str(found))
 

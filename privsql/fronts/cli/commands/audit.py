@@ -13,6 +13,7 @@ from privsql.fronts.cli.common import PATH, say, terminal_width
 @click.command()
 @click.argument("release", type=PATH)
 @click.option("--raw", help="The raw table: CSV, Parquet, or file.duckdb::table.")
+@click.option("--spec", type=PATH, help="The spec, where it recodes columns of the raw table.")
 @click.option("--html", type=PATH, help="Also write one page with plots here.")
 @click.option("--tables", type=PATH, help="Also write the figures as a DuckDB file here.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
@@ -26,6 +27,7 @@ from privsql.fronts.cli.common import PATH, say, terminal_width
 def audit(
     release: Path,
     raw: str | None,
+    spec: Path | None,
     html: Path | None,
     tables: Path | None,
     as_json: bool,
@@ -65,7 +67,9 @@ def audit(
     given = {"relative_error": relative_error, "probability": delta}
     if rho is not None:
         given |= {"rho1": rho[0], "rho2": rho[1]}
-    report = run(release, raw, **{name: each for name, each in given.items() if each is not None})
+    report = run(
+        release, raw, spec=spec, **{name: each for name, each in given.items() if each is not None}
+    )
     width = min(WIDTH, terminal_width(sys.stdout) or WIDTH) if output is None else WIDTH
     text = report.to_json() if as_json else report_text(report, width)
     if html is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,11 +13,22 @@ from privsql.errors import how_many
 from privsql.files import check_target, written
 from privsql.fronts.cli.common import PATH, Shown, fail, force_option, output_option, say
 
+show_values_option = click.option(
+    "--show-values",
+    is_flag=True,
+    help="Show some values that do not fit the spec: raw data, on your own terminal.",
+)
+
 
 @click.command()
 @click.argument("spec", type=PATH)
 @output_option("The release.", required=True)
-@click.option("--source", help="Source of the raw rows; overrides the spec's.")
+@click.option(
+    "--source",
+    multiple=True,
+    metavar="FILE",
+    help="Source of the raw rows, overrides the spec's; give it again for more files; - is stdin.",
+)
 @force_option
 @click.option("--seed", type=int, help="UNSAFE, for tests: draws that anyone can reproduce.")
 @click.option(
@@ -22,26 +36,40 @@ from privsql.fronts.cli.common import PATH, Shown, fail, force_option, output_op
     is_flag=True,
     help="Publish although the key's ledger shows that privacy losses add up.",
 )
+@show_values_option
 def publish(
-    spec: Path, output: Path, source: str | None, force: bool, seed: int | None, accept_loss: bool
+    spec: Path,
+    output: Path,
+    source: tuple[str, ...],
+    force: bool,
+    seed: int | None,
+    accept_loss: bool,
+    show_values: bool,
 ) -> None:
     """Publish a table as a release.
 
+    Sources are CSV (also .csv.gz and .csv.zst), Parquet and DuckDB files (file.duckdb::table).
+    Every column is checked against the spec before anything is written.
+
     \b
-    Example:
+    Examples:
       privsql publish clinic.toml -o clinic.duckdb
+      privsql publish clinic.toml -o clinic.duckdb --source 2024.csv.gz --source 2025.csv.gz
+      zcat rows.csv.gz | privsql publish clinic.toml -o clinic.duckdb --source -
     """
     from privsql.publish.job import publish as run
 
     with Shown() as shown:
         report = run(
-            source,
+            source or None,
             output,
             spec=spec,
             force=force,
             seed=seed,
             accept_loss=accept_loss,
+            show_values=show_values,
             progress=shown,
+            say=partial(say, err=True),
         )
     say(str(report))
 
@@ -51,22 +79,44 @@ def publish(
 @output_option("Write the spec to a file; - is stdout, the default.")
 @force_option
 def init(source: str, output: Path | None, force: bool) -> None:
-    """Write a starter spec for a source, with a guess at every role and domain.
+    """Write a starter spec for a source: a guess at every role and domain, on the safe side.
+
+    What identifies is dropped, what others know is made coarse, what looks sensitive is perturbed.
+    Where no rule knows, the role is "decide", and `publish` waits for your decision.
 
     \b
     Example:
       privsql init patients.parquet -o clinic.toml
     """
-    from privsql.publish.starter import starter
+    from privsql.publish.starter import drafted
 
+    if output is not None:
+        check_target(output, force=force, sources=(Path(source),), device=True)
+    draft = drafted(source, output and output.parent, Steps())
     if output is None:
-        click.echo(starter(source), nl=False)
-        return
-    check_target(output, force=force, sources=(Path(source),), device=True)
-    text = starter(source, output.parent)
-    with written(output, force=force) as stream:
-        stream.write(text.encode())
-    click.echo(f"wrote {output}: check every line marked GUESS")
+        click.echo(draft.text, nl=False)
+    else:
+        with written(output, force=force) as stream:
+            stream.write(draft.text.encode())
+        click.echo(f"wrote {output}: check every line marked GUESS")
+    for line in draft.summary():
+        say(f"  {line}", err=output is None)
+
+
+class Steps:
+    """Progress of `init`: what is being read, on a terminal at once, elsewhere if it takes long."""
+
+    # Seconds without a word where nobody watches.
+    PATIENCE = 10.0
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Say what begins."""
+        seconds = time.monotonic() - self._start
+        if sys.stderr.isatty() or seconds >= self.PATIENCE:
+            click.echo(f"{seconds:5.0f} s  {text}", err=True)
 
 
 @click.command()
@@ -79,7 +129,7 @@ def init(source: str, output: Path | None, force: bool) -> None:
     metavar="FILE",
     default="-",
     show_default=False,
-    help="Raw rows, CSV or Parquet; - is stdin (CSV), the default.",
+    help="Raw rows, any source that publish reads; - is stdin, the default.",
 )
 @output_option("The batch, CSV or Parquet; - is stdout (CSV), the default.")
 @force_option
@@ -88,15 +138,41 @@ def init(source: str, output: Path | None, force: bool) -> None:
     is_flag=True,
     help="Perturb although the key's ledger shows that privacy losses add up.",
 )
-def perturb(spec: Path, rows: Path, output: Path | None, force: bool, accept_loss: bool) -> None:
+@click.option(
+    "--accept-public",
+    multiple=True,
+    metavar="NAME",
+    help="Let this public column leave as it is; give it again for more, or all.",
+)
+@click.option(
+    "--accept-epsilon",
+    is_flag=True,
+    help="Send columns whose epsilon is above 5, whatever the spec says.",
+)
+@show_values_option
+def perturb(
+    spec: Path,
+    rows: Path,
+    output: Path | None,
+    force: bool,
+    accept_loss: bool,
+    accept_public: tuple[str, ...],
+    accept_epsilon: bool,
+    show_values: bool,
+) -> None:
     """Perturb a client's own rows before they are sent: rows in, a batch out.
 
-    Files are CSV, or Parquet if their names end in .parquet.
+    Before a row is written, stderr shows which columns leave as they are and what each other
+    one loses (epsilon). You agree to it here, not in the spec, which is somebody else's: each
+    public column is named with --accept-public, and an epsilon above 5 needs --accept-epsilon.
+
+    Rows are read as `publish` reads them, and all of them are checked first. The batch is CSV, or
+    Parquet if its name ends in .parquet.
 
     \b
     Examples:
-      privsql perturb clinic.toml < rows.csv > batch.csv
-      privsql perturb clinic.toml -i rows.parquet -o batch.parquet
+      privsql perturb clinic.toml --accept-public city < rows.csv > batch.csv
+      privsql perturb clinic.toml --accept-public all -i rows.parquet -o batch.parquet
     """
     from privsql.publish.append.local import leaves
     from privsql.publish.append.local import perturb as run
@@ -106,7 +182,16 @@ def perturb(spec: Path, rows: Path, output: Path | None, force: bool, accept_los
         sources = (spec, *([source] if source else []))
         check_target(output, force=force, sources=sources, device=True)
     try:
-        count, notes = run(spec, source, output, accept_loss=accept_loss)
+        count, notes = run(
+            spec,
+            source,
+            output,
+            accept_loss=accept_loss,
+            accept_public=accept_public,
+            accept_epsilon=accept_epsilon,
+            show_values=show_values,
+            say=partial(say, err=True),
+        )
     except KeyboardInterrupt:
         if not leaves(output):
             raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privsql.errors import ProgrammingError
+from privsql.errors import ProgrammingError, printable
 from privsql.files import check_target
 from privsql.fronts.cli import formats as cli_formats
 from privsql.fronts.cli import output as cli_output
@@ -71,6 +71,12 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
     help="Add columns n_stderr, n_low, n_high, n_reliable after each estimate n. Tables always"
     " show errors.",
 )
+@click.option(
+    "--safe-csv",
+    is_flag=True,
+    help="In CSV: put an apostrophe before text that a spreadsheet would take for a formula (it"
+    " begins with = + - @, a tab or a line break).",
+)
 def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
     """Query a release: SQL from the argument, a file or stdin.
 
@@ -81,7 +87,8 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
 
     The other formats hold one answer with all digits.  csv: NULL is empty, an empty text is "".
     json: an array of objects, one per row; non-finite numbers are "NaN", "Infinity", "-Infinity".
-    parquet: to a file or a pipe.  Dates are ISO 8601.
+    parquet: to a file or a pipe.  Dates are ISO 8601.  Control characters of the data are
+    escaped on a terminal; in files and pipes csv has them as they are.
 
     Notices and errors go to stderr.
 
@@ -89,37 +96,48 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
     Examples:
       privsql query clinic.duckdb "SELECT illness, count(*) FROM patients GROUP BY illness"
       privsql query clinic.duckdb -f report.sql --error-bars -o report.csv
+      privsql query clinic.duckdb -f report.sql --safe-csv -o for-a-spreadsheet.csv
       echo "SELECT avg(age) FROM patients" | privsql query clinic.duckdb --format json
     """
 
     def answered(con: Connection, part: cli_sql.Part) -> Outcome | str:
         if part.kind == "explain" and form == "table":
-            return con.explain(part.text)
+            return con.explain(part.text)  # in full where it says VERBOSE
         return con.sql(part.text).outcome
 
     form = _form(given["form"], given["output"], cli_formats.FORMATS)
+    if given["safe_csv"] and form != "csv":
+        raise click.UsageError("--safe-csv is for CSV: give --format csv, or -o FILE.csv.")
     _run(release, sql, file, form, given, answered)
 
 
 @click.command(cls=Asking)
 @_options(EXPLANATIONS)
-def explain(release: Path, sql: str | None, file: Path | None, **given: Any) -> None:
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Also show cells and channels, and the SQL of the scan and the reconstruction.",
+)
+def explain(release: Path, sql: str | None, file: Path | None, verbose: bool, **given: Any) -> None:
     """Show how a query would be answered; no sensitive value is read.
 
-    States and their factors, condition number, the scan, the reconstruction and the expected width
-    of the intervals, as in EXPLAIN RECONSTRUCTION.  The formats other than text have one row
-    for each: block, item, name, value.
+    About ten lines: what is estimated and how, the perturbed columns, the condition number, the
+    expected width of the intervals, the form of the scan, and what the policy of the release
+    will say.  --verbose shows all of EXPLAIN RECONSTRUCTION.  The formats other than text always
+    do, one row for each: block, item, name, value.
 
     \b
-    Example:
+    Examples:
       privsql explain clinic.duckdb "SELECT count(*) FROM patients WHERE illness = 'flu'"
+      privsql explain clinic.duckdb -f report.sql --verbose
     """
 
     def answered(con: Connection, part: cli_sql.Part) -> Outcome | str:
         if not part.answers:
             return con.sql(part.text).outcome
         if form == "text":
-            return con.explain(part.text)
+            return con.explain(part.text, verbose=verbose)
         ours = "" if part.kind == "explain" else "EXPLAIN RECONSTRUCTION "
         return con.sql(ours + part.text).outcome
 
@@ -160,7 +178,10 @@ def _run(
         if isinstance(outcome, str):  # only the formats for people have explanations
             raise AssertionError(form)
         with cli_output.destination(output, force=given["force"]) as stream:
-            cli_formats.WRITERS[form](outcome, stream)
+            if form == "csv":
+                cli_formats.write_csv(outcome, stream, safe=given.get("safe_csv", False))
+            else:
+                cli_formats.WRITERS[form](outcome, stream)
     elif output is None:
         for i, one in enumerate(found):
             click.echo("\n" * (i > 0), nl=False)
@@ -181,7 +202,6 @@ def _answers(
     answered: Callable[[Connection, cli_sql.Part], Outcome | str],
 ) -> Iterator[Outcome | str]:
     """Run the statements in order; notices are said as they come."""
-    from privsql.answer.cells import printable
     from privsql.fronts.dbapi.connection import connect
 
     with connect(release, **settings) as con:

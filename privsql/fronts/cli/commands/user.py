@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from privsql.errors import DataError, OperationalError
-from privsql.fronts.cli.common import PATH
+from privsql.fronts.cli.common import PATH, say
 
 if TYPE_CHECKING:
     from privsql.fronts.pgwire.auth.users import Users
@@ -80,7 +80,7 @@ def user_list(path: Path) -> None:
     for name in users.names():
         found = users.find(name)
         if found is not None:  # removed at this moment
-            click.echo(f"{name}: {_seen(found.releases)}")
+            say(f"{name}: {_seen(found.releases)}")
 
 
 @user.command("remove")

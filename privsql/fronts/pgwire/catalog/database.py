@@ -1,8 +1,8 @@
 """Creation of the catalog database: PostgreSQL 15's relations, filled from releases.
 
-``shapes.json`` is derived from a real PostgreSQL by ``tests/wire/derive_shapes.py``.  Relations of
-pg_catalog are in the schema ``pgc``, those of information_schema in ``pgi``.  What differs from
-one connection to another is a view over the variable ``pg``.
+``shapes.json`` is derived from a real PostgreSQL by ``tests/fronts/pgwire/derive_shapes.py``.
+Relations of pg_catalog are in the schema ``pgc``, those of information_schema in ``pgi``.  What
+differs from one connection to another is a view over the variable ``pg``.
 """
 
 from __future__ import annotations
@@ -20,68 +20,17 @@ from privsql.engines import databases
 from privsql.fronts.pgwire.catalog import macros as catalog_macros
 from privsql.fronts.pgwire.catalog import rows as catalog_rows
 from privsql.fronts.pgwire.catalog.rows import Row
-from privsql.fronts.pgwire.protocol.types import FORMATS
 from privsql.release.manifest import Manifest
 from privsql.release.names import quoted
+from privsql.sql.postgres.catalog import SCHEMAS
+from privsql.sql.postgres.types import DUCKDB, FORMATS
 
 MEMORY_LIMIT = "256MB"
-SCHEMAS = {"pg_catalog": "pgc", "information_schema": "pgi"}
 
 # PostgreSQL's type -> DuckDB's; all others are text.
-_TYPES = {
-    "bool": "BOOLEAN",
-    "int2": "SMALLINT",
-    "int4": "INTEGER",
-    "cardinal_number": "INTEGER",
-    "int8": "BIGINT",
-    "float4": "FLOAT",
-    "float8": "DOUBLE",
-    "numeric": "DOUBLE",
-    "oid": "UINTEGER",
-    "xid": "UINTEGER",
-    "timestamptz": "TIMESTAMPTZ",
-    "time_stamp": "TIMESTAMPTZ",
-    "interval": "INTERVAL",
-    "int2vector": "SMALLINT[]",
-    "oidvector": "UINTEGER[]",
-    "bytea": "BLOB",
-}
+_TYPES = {**DUCKDB, "cardinal_number": "INTEGER", "time_stamp": "TIMESTAMPTZ"}
 # What a column that is never NULL has where a row does not say.
 _EMPTY = {"BOOLEAN": "false", "SMALLINT": "0", "INTEGER": "0", "UINTEGER": "0", "VARCHAR": "''"}
-
-# What follows from the rows that are there.
-_DERIVED = """
-INSERT INTO pgc.pg_namespace BY NAME
-    SELECT *, 10 AS nspowner FROM (VALUES (11, 'pg_catalog'), (2200, 'public'),
-        (13000, 'information_schema')) AS named(oid, nspname);
-INSERT INTO pgi.schemata BY NAME
-    SELECT nspname AS schema_name, 'privsql' AS schema_owner FROM pgc.pg_namespace;
-INSERT INTO pgc.pg_tables BY NAME
-    SELECT 'public' AS schemaname, relname AS tablename, 'privsql' AS tableowner,
-        relhasindex AS hasindexes, relhasrules AS hasrules, relhastriggers AS hastriggers,
-        relrowsecurity AS rowsecurity
-    FROM pgc.pg_class WHERE relnamespace = 2200 ORDER BY relname;
-INSERT INTO pgi.tables BY NAME
-    SELECT 'public' AS table_schema, relname AS table_name, 'BASE TABLE' AS table_type,
-        'NO' AS is_insertable_into, 'NO' AS is_typed
-    FROM pgc.pg_class WHERE relnamespace = 2200 ORDER BY relname;
-INSERT INTO pgi.columns BY NAME
-    SELECT 'public' AS table_schema, relname AS table_name, attname AS column_name,
-        attnum AS ordinal_position, 'YES' AS is_nullable,
-        CASE typcategory WHEN 'A' THEN 'ARRAY' ELSE shown END AS data_type,
-        pgc._pg_numeric_precision(atttypid, atttypmod) AS numeric_precision,
-        CASE WHEN numeric_precision IS NOT NULL
-            THEN CASE typname WHEN 'numeric' THEN 10 ELSE 2 END END AS numeric_precision_radix,
-        pgc._pg_numeric_scale(atttypid, atttypmod) AS numeric_scale,
-        pgc._pg_datetime_precision(atttypid, atttypmod) AS datetime_precision,
-        CASE typname WHEN 'text' THEN 1 << 30 END AS character_octet_length,
-        'pg_catalog' AS udt_schema, typname AS udt_name, attnum AS dtd_identifier,
-        'NO' AS is_self_referencing, 'NO' AS is_identity, 'NO' AS identity_cycle,
-        'NEVER' AS is_generated, 'NO' AS is_updatable
-    FROM pgc.pg_attribute JOIN pgc.pg_class c ON c.oid = attrelid
-        JOIN pgc.pg_type t ON t.oid = atttypid JOIN pgc._formats f ON f.oid = atttypid
-    WHERE relnamespace = 2200 ORDER BY relname, attnum;
-"""
 
 # What differs between connections: values in a table that has the others ...
 _REPLACED = {
@@ -150,15 +99,11 @@ def shapes() -> dict[str, Any]:
 def filled(releases: Mapping[str, Manifest]) -> duckdb.DuckDBPyConnection:
     """A locked database with the catalog of these releases."""
     connection = databases.connected(memory_limit=MEMORY_LIMIT, threads=1, temporary="")
-    try:
+    with databases.filling(connection):
         # In one transaction: hundreds of small ones take several times as long.
         connection.execute("BEGIN")
         _fill(connection, releases)
         connection.execute("COMMIT")
-        databases.lock(connection)
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
@@ -195,7 +140,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, releases: Mapping[str, Manifest
         _view(connection, target, source)
     for statement in catalog_macros.statements():
         connection.execute(statement)
-    connection.execute(_DERIVED)
+    connection.execute(catalog_macros.script("derived"))
     for target, values in _REPLACED.items():
         schema, name = target.split(".")
         connection.execute(f'ALTER TABLE {target} RENAME TO "_{name}"')

@@ -1,5 +1,8 @@
 """PostgreSQL's system functions, as macros of the catalog database.
 
+Most are in ``functions.sql``, over the relations of ``views.sql``; those that are alike are made
+here.
+
 What differs from one connection to another is in the variable ``pg``, a structure that is set
 before every statement: ``user``, ``database``, ``pid`` and ``settings``.
 """
@@ -7,215 +10,34 @@ before every statement: ``user``, ``database``, ``pid`` and ``settings``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import resources
 
-# What the macros read.  An argument is put into a macro as it is written, so a column of these
-# must not be called like any that an argument can name.
-_VIEWS = r"""
-CREATE VIEW pgc._z_keyword AS SELECT word AS z_word FROM pgc.keywords WHERE catcode <> 'U';
-CREATE MACRO pgc.quote_ident(a) AS
-    CASE WHEN regexp_full_match(a, '[a-z_][a-z0-9_$]*')
-        AND NOT EXISTS (SELECT 1 FROM pgc._z_keyword WHERE z_word = a)
-    THEN a ELSE '"' || replace(a, '"', '""') || '"' END;
-CREATE VIEW pgc._z_setting AS
-    SELECT lower(name) AS z_name, setting AS z_value FROM pgc.pg_settings;
-CREATE VIEW pgc._z_role AS SELECT oid AS z_oid, rolname AS z_name FROM pgc.pg_roles;
-CREATE VIEW pgc._z_namespace AS SELECT oid AS z_oid, nspname AS z_name FROM pgc.pg_namespace;
-CREATE VIEW pgc._z_type AS
-    SELECT oid AS z_oid, shown AS z_shown, name AS z_name FROM pgc._formats;
-CREATE VIEW pgc._z_types AS SELECT MAP(list(oid), list(shown)) AS z_by_oid FROM pgc._formats;
-CREATE VIEW pgc._z_class AS
-    SELECT c.oid AS z_oid, n.nspname <> 'information_schema' AS z_visible,
-        c.relname AS z_name, n.nspname || '.' || c.relname AS z_full,
-        CASE WHEN n.nspname IN ('public', 'pg_catalog') THEN '' ELSE n.nspname || '.' END
-        || pgc.quote_ident(c.relname) AS z_shown
-    FROM pgc.pg_class c JOIN pgc.pg_namespace n ON n.oid = c.relnamespace;
-CREATE VIEW pgc._z_description AS
-    SELECT d.objoid AS z_object, d.objsubid AS z_part, c.relname AS z_class, d.description AS z_text
-    FROM pgc.pg_description d JOIN pgc.pg_class c ON c.oid = d.classoid;
-CREATE VIEW pgc._z_proc AS
-    SELECT p.oid AS z_oid, t.z_by_oid[p.prorettype] AS z_result,
-        array_to_string(list_transform(p.proargtypes, lambda e: t.z_by_oid[e]), ', ') AS z_arguments
-    FROM pgc.pg_proc p, pgc._z_types t;
-"""
-
-# Functions with one answer here, each with the numbers of parameters that it takes.  A release
-# has no expressions, defaults, indexes or triggers, so what would print them gives NULL.
-_CONSTANT = {
-    "NULL::VARCHAR": """
-        pg_get_expr/2/3 pg_get_constraintdef/1/2 pg_get_indexdef/1/3 pg_get_viewdef/1/2
-        pg_get_functiondef/1 pg_get_function_sqlbody/1 pg_get_serial_sequence/2
-        pg_get_statisticsobjdef_columns/1 pg_get_triggerdef/1/2 pg_get_ruledef/1/2
-        pg_get_partkeydef/1 pg_get_partition_constraintdef/1 pg_describe_object/3
-        pg_tablespace_location/1 inet_server_addr/0 inet_client_addr/0 pg_export_snapshot/0
-        shobj_description/2
-    """,
-    # Everything that is shown may be seen.
-    "true": """
-        pg_type_is_visible/1 pg_function_is_visible/1 pg_collation_is_visible/1
-        pg_opclass_is_visible/1 pg_operator_is_visible/1 pg_conversion_is_visible/1
-        pg_statistics_obj_is_visible/1 pg_ts_config_is_visible/1 pg_has_role/2/3
-        pg_try_advisory_lock/1/2 pg_try_advisory_xact_lock/1/2 pg_advisory_unlock/1/2
-    """,
-    "false": """
-        pg_relation_is_publishable/1 pg_is_in_recovery/0 pg_is_other_temp_schema/1
-        row_security_active/1 pg_column_is_updatable/3 pg_cancel_backend/1
-        pg_terminate_backend/1/2 pg_jit_available/0 pg_index_column_has_property/3
-    """,
-    "0::BIGINT": """
-        pg_relation_size/1/2 pg_total_relation_size/1 pg_table_size/1 pg_indexes_size/1
-        pg_database_size/1 pg_tablespace_size/1 pg_stat_get_numscans/1
-        pg_stat_get_live_tuples/1 pg_stat_get_dead_tuples/1
-    """,
-    "0::UINTEGER": "pg_my_temp_schema/0 pg_relation_filenode/1",
-    "0::INTEGER": "inet_server_port/0 inet_client_port/0 pg_relation_is_updatable/2",
-    "0::DOUBLE": "pg_notification_queue_usage/0",
-    "NULL::BIGINT": "pg_sequence_last_value/1 txid_current_if_assigned/0",
-    "''": "pg_advisory_lock/1/2 pg_advisory_xact_lock/1/2 pg_advisory_unlock_all/0",  # void
-    "'UTF8'": "pg_client_encoding/0 getdatabaseencoding/0",
-    "[]::INTEGER[]": "pg_blocking_pids/1",
-    "TIMESTAMPTZ '2000-01-01 00:00:00+00'": "pg_postmaster_start_time/0 pg_conf_load_time/0",
-    "1::BIGINT": "txid_current/0 pg_current_xact_id/0",
-}
+from privsql.sql.postgres.catalog import CONSTANT, PRIVILEGES
 
 # Reading is allowed, and nothing else is; the name of a privilege is the last parameter.
 _READABLE = "lower({}) IN ('select', 'usage', 'connect', 'temp', 'temporary', 'execute')"
-_PRIVILEGES = """
-    has_table_privilege/2/3 has_schema_privilege/2/3 has_database_privilege/2/3
-    has_any_column_privilege/2/3 has_sequence_privilege/2/3 has_function_privilege/2/3
-    has_language_privilege/2/3 has_tablespace_privilege/2/3 has_column_privilege/3/4
-"""
 
 MOST_PAIRS = 12  # of json_build_object(), which takes any number
 
-# Each after those that it calls.
-_WRITTEN = r"""
-CREATE MACRO pgc.version() AS 'PostgreSQL 15.0 (privsql)';
-CREATE MACRO pgc.current_user() AS getvariable('pg').user;
-CREATE MACRO pgc.session_user() AS getvariable('pg').user;
-CREATE MACRO pgc.current_database() AS getvariable('pg').database;
-CREATE MACRO pgc.current_catalog() AS getvariable('pg').database;
-CREATE MACRO pgc.current_schema() AS 'public';
-CREATE MACRO pgc.current_schemas(a) AS
-    CASE WHEN a THEN ['pg_catalog', 'public'] ELSE ['public'] END;
-CREATE MACRO pgc.pg_backend_pid() AS getvariable('pg').pid;
 
--- As the connection has it, or else as the server does.
-CREATE MACRO pgc._setting(a) AS coalesce(getvariable('pg').settings[lower(a)],
-    (SELECT z_value FROM pgc._z_setting WHERE z_name = lower(a)));
-CREATE MACRO pgc.current_setting(a) AS pgc._setting(a), (a, b) AS pgc._setting(a);
-CREATE MACRO pgc.set_config(a, b, c) AS b;
-
-CREATE MACRO pgc.pg_get_userbyid(a) AS coalesce(
-    (SELECT z_name FROM pgc._z_role WHERE z_oid = a), 'unknown (OID=' || a || ')');
--- Without its schema's name, which information_schema needs.
-CREATE MACRO pgc.pg_table_is_visible(a) AS (SELECT z_visible FROM pgc._z_class WHERE z_oid = a);
-CREATE MACRO pgc.pg_encoding_to_char(a) AS
-    CASE a WHEN 6 THEN 'UTF8' WHEN 0 THEN 'SQL_ASCII' ELSE '' END;
-CREATE MACRO pgc.pg_char_to_encoding(a) AS CASE upper(a) WHEN 'UTF8' THEN 6 ELSE -1 END;
-CREATE MACRO pgc.format_type(a, b) AS CASE WHEN a IS NULL THEN NULL ELSE coalesce(
-    (SELECT z_shown || CASE
-        WHEN a = 1700 AND b > 4 THEN '(' || ((b - 4) >> 16) || ',' || ((b - 4) & 65535) || ')'
-        WHEN a IN (1042, 1043) AND b > 4 THEN '(' || (b - 4) || ')' ELSE '' END
-    FROM pgc._z_type WHERE z_oid = a), CASE WHEN a = 0 THEN '-' ELSE '???' END) END;
-CREATE MACRO pgc.obj_description(a, b) AS (SELECT z_text FROM pgc._z_description
-        WHERE z_object = a AND z_part = 0 AND z_class = b LIMIT 1),
-    (a) AS (SELECT z_text FROM pgc._z_description WHERE z_object = a AND z_part = 0 LIMIT 1);
-CREATE MACRO pgc.col_description(a, b) AS (SELECT z_text FROM pgc._z_description
-    WHERE z_object = a AND z_part = b AND z_class = 'pg_class' LIMIT 1);
-CREATE MACRO pgc.quote_literal(a) AS '''' || replace(a::VARCHAR, '''', '''''') || '''';
-CREATE MACRO pgc.pg_size_pretty(a) AS
-    CASE WHEN abs(a) < 10240 THEN a || ' bytes' ELSE (a // 1024) || ' kB' END;
--- In steps of 50 ms, between which a statement can be canceled; sleep_ms() itself cannot.
-CREATE MACRO pgc.pg_sleep(a) AS (
-    WITH RECURSIVE z_steps(z_i) AS (SELECT 0 UNION ALL SELECT z_i + 1 FROM z_steps
-        WHERE z_i < (a) * 20 AND sleep_ms(50 + z_i * 0) IS NULL)
-    SELECT left(count(*)::VARCHAR, 0) FROM z_steps);
-CREATE MACRO pgc.pg_get_function_result(a) AS (SELECT z_result FROM pgc._z_proc WHERE z_oid = a);
-CREATE MACRO pgc.pg_get_function_arguments(a) AS
-    (SELECT z_arguments FROM pgc._z_proc WHERE z_oid = a);
-CREATE MACRO pgc.pg_get_function_identity_arguments(a) AS pgc.pg_get_function_arguments(a);
-CREATE MACRO pgc.array_upper(a, b) AS CASE WHEN len(a) > 0 THEN len(a)::INTEGER END;
-CREATE MACRO pgc.array_lower(a, b) AS CASE WHEN len(a) > 0 THEN 1 END;
-CREATE MACRO pgc.array_to_string(a, b) AS CASE WHEN a IS NULL THEN NULL ELSE
-        coalesce(list_aggregate(list_filter(a::VARCHAR[], lambda e: e IS NOT NULL),
-        'string_agg', b), '') END,
-    (a, b, c) AS CASE WHEN a IS NULL THEN NULL ELSE
-        coalesce(list_aggregate(list_transform(a::VARCHAR[], lambda e: coalesce(e, c)),
-        'string_agg', b), '') END;
-CREATE MACRO pgc._pg_expandarray(a) AS
-    unnest([{'x': a[i], 'n': i::INTEGER} for i in range(1, len(a) + 1)]);
-CREATE MACRO pgc._pg_truetypid(a, t) AS a.atttypid;
-CREATE MACRO pgc._pg_truetypmod(a, t) AS a.atttypmod;
-CREATE MACRO pgc._pg_char_max_length(a, b) AS CASE WHEN a IN (1042, 1043) AND b > 4 THEN b - 4 END;
-CREATE MACRO pgc._pg_numeric_precision(a, b) AS
-    CASE a WHEN 21 THEN 16 WHEN 23 THEN 32 WHEN 20 THEN 64 WHEN 700 THEN 24 WHEN 701 THEN 53
-    WHEN 1700 THEN CASE WHEN b > 4 THEN (b - 4) >> 16 END END;
-CREATE MACRO pgc._pg_numeric_scale(a, b) AS
-    CASE WHEN a IN (20, 21, 23) THEN 0 WHEN a = 1700 AND b > 4 THEN (b - 4) & 65535 END;
-CREATE MACRO pgc._pg_datetime_precision(a, b) AS
-    CASE WHEN a = 1082 THEN 0 WHEN a IN (1083, 1114, 1184, 1186) THEN 6 END;
-
--- Objects by name.  A name in public or pg_catalog needs no schema.
-CREATE MACRO pgc._plain(a) AS
-    replace(regexp_replace(a, '^("?public"?|"?pg_catalog"?)\.', ''), '"', '');
-CREATE MACRO pgc.regclass_name(a) AS CASE WHEN a IS NULL THEN NULL ELSE coalesce(
-    (SELECT z_shown FROM pgc._z_class WHERE z_oid = TRY_CAST(a AS UINTEGER)),
-    CASE WHEN TRY_CAST(a AS UINTEGER) = 0 THEN '-' ELSE a::VARCHAR END) END;
-CREATE MACRO pgc.regclass_oid(a) AS coalesce(TRY_CAST(a AS UINTEGER),
-    (SELECT min(z_oid) FROM pgc._z_class WHERE pgc._plain(a::VARCHAR) IN (z_name, z_full)));
-CREATE MACRO pgc.regtype_name(a) AS CASE WHEN a IS NULL THEN NULL
-    WHEN TRY_CAST(a AS UINTEGER) IS NULL THEN a::VARCHAR ELSE coalesce(
-    (SELECT z_shown FROM pgc._z_type WHERE z_oid = TRY_CAST(a AS UINTEGER)),
-    CASE WHEN TRY_CAST(a AS UINTEGER) = 0 THEN '-' ELSE a::VARCHAR END) END;
-CREATE MACRO pgc.regtype_oid(a) AS coalesce(TRY_CAST(a AS UINTEGER),
-    (SELECT min(z_oid) FROM pgc._z_type WHERE lower(pgc._plain(a::VARCHAR)) IN (z_shown, z_name)));
-CREATE MACRO pgc.regnamespace_name(a) AS coalesce(
-    (SELECT z_name FROM pgc._z_namespace WHERE z_oid = TRY_CAST(a AS UINTEGER)), a::VARCHAR);
-CREATE MACRO pgc.regnamespace_oid(a) AS coalesce(TRY_CAST(a AS UINTEGER),
-    (SELECT z_oid FROM pgc._z_namespace WHERE z_name = replace(a::VARCHAR, '"', '')));
-CREATE MACRO pgc.regrole_name(a) AS coalesce(
-    (SELECT z_name FROM pgc._z_role WHERE z_oid = TRY_CAST(a AS UINTEGER)), a::VARCHAR);
-CREATE MACRO pgc.regrole_oid(a) AS coalesce(TRY_CAST(a AS UINTEGER),
-    (SELECT min(z_oid) FROM pgc._z_role WHERE z_name = replace(a::VARCHAR, '"', '')));
--- Functions are text in these tables: their names, without a schema.
-CREATE MACRO pgc.regproc_name(a) AS pgc._plain(a::VARCHAR);
-CREATE MACRO pgc.regclass_names(a) AS list_transform(a, lambda e: e::VARCHAR);
-CREATE MACRO pgc.regtype_names(a) AS
-    (SELECT list_transform(a, lambda e: coalesce(z_by_oid[e], e::VARCHAR)) FROM pgc._z_types);
-CREATE MACRO pgc.regproc_names(a) AS list_transform(a, lambda e: e::VARCHAR);
-CREATE MACRO pgc.to_regclass(a) AS pgc.regclass_oid(a);
-CREATE MACRO pgc.to_regtype(a) AS pgc.regtype_oid(a);
-CREATE MACRO pgc.to_regproc(a) AS pgc.regproc_name(a);
-CREATE MACRO pgc.to_regnamespace(a) AS pgc.regnamespace_oid(a);
-CREATE MACRO pgc.to_regrole(a) AS pgc.regrole_oid(a);
-
-CREATE MACRO pgc.pg_get_keywords() AS TABLE SELECT * FROM pgc.keywords;
-CREATE MACRO pgc.pg_show_all_settings() AS TABLE SELECT * FROM pgc.pg_settings;
-CREATE MACRO pgc.pg_options_to_table(a) AS TABLE
-    SELECT split_part(o, '=', 1) AS option_name, split_part(o, '=', 2) AS option_value
-    FROM unnest(a) AS u(o);
-CREATE MACRO pgc.aclexplode(a) AS TABLE
-    SELECT 0::UINTEGER AS grantor, 0::UINTEGER AS grantee, o AS privilege_type,
-        false AS is_grantable FROM unnest(a) AS u(o) WHERE false;
-CREATE MACRO pgc.pg_timezone_names() AS TABLE
-    SELECT 'UTC' AS name, 'UTC' AS abbrev, INTERVAL 0 SECOND AS utc_offset, false AS is_dst;
-CREATE MACRO pgc.pg_listening_channels() AS TABLE SELECT '' AS pg_listening_channels WHERE false;
-"""
+def script(name: str) -> str:
+    """The text of an SQL file beside this module."""
+    return resources.files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
 
 
 def statements() -> Iterator[str]:
     """Views and macros, in an order in which each finds those that it needs."""
-    yield _VIEWS
-    for constant, functions in _CONSTANT.items():
+    yield script("views")
+    for constant, functions in CONSTANT.items():
         yield from _alike(functions, constant)
-    yield from _alike(_PRIVILEGES, _READABLE)
+    yield from _alike(PRIVILEGES, _READABLE)
     pairs = [[(f"k{i}", f"v{i}") for i in range(n)] for n in range(1, MOST_PAIRS + 1)]
     yield "CREATE MACRO pgc.json_build_object" + ", ".join(
         f"({', '.join(f'{k}, {v}' for k, v in each)})"
         f" AS json_object({', '.join(f'{k}::VARCHAR, {v}' for k, v in each)})"
         for each in pairs
     )
-    yield _WRITTEN
+    yield script("functions")
 
 
 def _alike(functions: str, body: str) -> Iterator[str]:

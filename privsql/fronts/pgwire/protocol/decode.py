@@ -11,12 +11,13 @@ import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 from uuid import UUID
 
 from privsql.fronts.pgwire.errors import BinaryValueError, TextValueError
 from privsql.fronts.pgwire.protocol.types import Kind
+from privsql.sql.postgres.types import elements
 
 _EPOCH = dt.datetime(2000, 1, 1)
 _TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
@@ -85,14 +86,6 @@ def _decimal(text: str) -> Decimal:
     return Decimal(text.strip())
 
 
-def _date(text: str) -> dt.date:
-    return dt.date.fromisoformat(text.strip()[:10])
-
-
-def _time(text: str) -> dt.time:
-    return dt.time.fromisoformat(text.strip())
-
-
 def _timestamp(text: str) -> dt.datetime:
     # PostgreSQL drops the zone of a text that is to be a timestamp without one.
     return _instant(text).replace(tzinfo=None)
@@ -139,8 +132,8 @@ _TEXTS: dict[str, Callable[[str], Any]] = {
     "float4": _float,
     "float8": _float,
     "numeric": _decimal,
-    "date": _date,
-    "time": _time,
+    "date": lambda text: dt.date.fromisoformat(text.strip()[:10]),
+    "time": lambda text: dt.time.fromisoformat(text.strip()),
     "timestamp": _timestamp,
     "timestamptz": _timestamptz,
     "uuid": lambda text: UUID(text.strip()),
@@ -148,32 +141,11 @@ _TEXTS: dict[str, Callable[[str], Any]] = {
 }
 
 
-_TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^{},"\s][^{},"]*?))\s*(?=[,}])', re.DOTALL)
-
-
 def _array(text: str, element: Kind) -> list[Any]:
-    """``{1,NULL,"a b"}``; of one dimension, as our own arrays."""
-    body = text.strip()
-    if not (body.startswith("{") and body.endswith("}")):
+    found = elements(text)
+    if found is None:
         raise ValueError
-    found: list[Any] = []
-    at = 1
-    if not body[1:-1].strip():
-        return found
-    while at < len(body):
-        token = _TOKEN.match(body, at)
-        if token is None:
-            raise ValueError
-        quoted, plain = token.groups()
-        if plain is not None and plain.upper() == "NULL":
-            found.append(None)
-        else:
-            value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
-            found.append(from_text(value, element))
-        at = token.end() + 1
-        if body[token.end()] == "}" and at != len(body):
-            raise ValueError
-    return found
+    return [None if each is None else from_text(each, element) for each in found]
 
 
 # -- binary ----------------------------------------------------------------------------------
@@ -208,9 +180,7 @@ def _numeric_binary(data: bytes) -> Decimal:
         raise ValueError
     if sign == 0xC000:
         return Decimal("NaN")
-    whole = 0
-    for digit in digits:
-        whole = whole * 10_000 + digit
+    whole = reduce(lambda whole, digit: whole * 10_000 + digit, digits, 0)
     value = Decimal(whole).scaleb(4 * (weight - count + 1)) if count else Decimal(0)
     made = f"{value:f}"
     point = made.find(".")

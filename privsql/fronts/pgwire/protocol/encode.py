@@ -55,7 +55,9 @@ def data_rows(columns: Sequence[Array], count: int, kind: bytes = b"D") -> pa.Bu
 
     The length of a row is 6 + sum over columns of (4 + bytes of the cell); NULL is length -1.
     """
-    lengths = [_lengths(column) for column in columns]
+    lengths = [
+        np.asarray(pc.fill_null(pc.binary_length(column), -1), dtype=np.int64) for column in columns
+    ]
     total = np.full(count, 6 + 4 * len(columns), dtype=np.int64)
     for each in lengths:
         total += np.maximum(each, 0)
@@ -100,10 +102,6 @@ def _one(column: pa.ChunkedArray[Any]) -> Array:
     return array
 
 
-def _lengths(column: Array) -> np.ndarray[Any, Any]:
-    return np.asarray(pc.fill_null(pc.binary_length(column), -1), dtype=np.int64)
-
-
 # -- text ------------------------------------------------------------------------------------
 
 
@@ -123,10 +121,6 @@ def _text(column: Array, kind: Kind, zone: str) -> Array:
 
 def _plain_text(column: Array) -> Array:
     return column.cast(pa.string())
-
-
-def _boolean_text(column: Array) -> Array:
-    return pc.if_else(column, "t", "f")
 
 
 def _float_text(column: Array) -> Array:
@@ -190,7 +184,7 @@ def _within(numbers: Array, low: int, high: int) -> bool:
 
 
 _TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Encode], ...] = (
-    (pa.types.is_boolean, _boolean_text),
+    (pa.types.is_boolean, lambda column: pc.if_else(column, "t", "f")),
     (pa.types.is_integer, _plain_text),
     (pa.types.is_floating, _float_text),
     (pa.types.is_decimal, _decimal_text),

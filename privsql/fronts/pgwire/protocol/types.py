@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from privsql.sql.postgres.types import WRITTEN
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -93,26 +95,7 @@ _OURS |= {
     "NAME": "name",
     '"CHAR"': "char",
 }
-# What format_type() says, where it is not the type's own name.
-FORMATS = {
-    "bool": "boolean",
-    "int2": "smallint",
-    "int4": "integer",
-    "int8": "bigint",
-    "float4": "real",
-    "float8": "double precision",
-    "bpchar": "character",
-    "varchar": "character varying",
-    "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone",
-    "time": "time without time zone",
-    "timetz": "time with time zone",
-    "char": '"char"',
-    "varbit": "bit varying",
-    "any": '"any"',
-}
-_NAMES = {shown: name for name, shown in FORMATS.items()}
-_NAMES |= {"int": "int4", "float": "float8", "decimal": "numeric"}
+_NAMES = {**WRITTEN, "float": "float8"}
 _BY_OID = {kind.oid: kind for kind in KINDS.values()}
 _BY_ARRAY = {kind.array: kind for kind in KINDS.values() if kind.array}
 _LIST = re.compile(r"^(?P<element>.*)\[[0-9]*\]$", re.DOTALL)

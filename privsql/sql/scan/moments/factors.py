@@ -130,7 +130,8 @@ class Columns:
             self._found[text] = array = lists.values
             filled = array.fill_null(False if text in self._conditions else 0.0)
             self._values[text] = np.asarray(filled.to_numpy(zero_copy_only=False))
-        self._cells = {name: self._cells_of(name) for name in self.names}
+        # Values that the block does not distinguish.
+        self.cells = {name: self._cells_of(name) for name in self.names}
 
     def may_be_null(self, node: exp.Expr) -> bool:
         """Whether an expression is NULL for some value of the domain."""
@@ -188,26 +189,22 @@ class Columns:
             labels = np.unique(wide, return_inverse=True)[1].astype(np.intp)
         return Cells.of(labels)
 
-    def cells(self, name: str) -> Cells:
-        """Values that the block does not distinguish."""
-        return self._cells[name]
-
     @property
     def states(self) -> int:
         """How many states the block has."""
-        return prod(self._cells[name].count for name in self.names)
+        return prod(self.cells[name].count for name in self.names)
 
     @property
     def certain(self) -> bool:
         """Whether nothing that matters was replaced."""
-        return all(self.retention(n) == 1 or self._cells[n].count == 1 for n in self.names)
+        return all(self.retention(n) == 1 or self.cells[n].count == 1 for n in self.names)
 
     def shape(self) -> States:
         """The states as EXPLAIN and the estimates want to see them."""
         axes: list[Axis] = []
         written: dict[str, exp.Expr] = {}
         for i, name in enumerate(self.names):
-            cells, sensitive = self._cells[name], self._catalog.sensitive[name]
+            cells, sensitive = self.cells[name], self._catalog.sensitive[name]
             if cells.count > MOST_CELLS:
                 return States((), (), {}, self._catalog.rows)
             atoms = self._atoms[name]

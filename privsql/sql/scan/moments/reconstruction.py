@@ -28,8 +28,9 @@ from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import DataError
 from privsql.sql.bind.block import Block, pieces_of_block
+from privsql.sql.bind.pieces import Piece
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, or_zero
+from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, double, or_zero
 from privsql.sql.nodes import (
     bare,
     cast,
@@ -44,12 +45,11 @@ from privsql.sql.nodes import (
     table,
     wrapped,
 )
-from privsql.sql.outer.calculus import add, added
-from privsql.sql.plan.states import MOST_STATES, States
+from privsql.sql.outer.calculus import added
+from privsql.sql.plan.states import MOST_STATES
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.estimates import Estimates
-from privsql.sql.reconstruct.sums import Bases, base_pairs, with_score
-from privsql.sql.reconstruct.writer import Step
+from privsql.sql.reconstruct.sums import Bases, Step, base_pairs, with_score
 from privsql.sql.scan.forms import COUNTS, WEIGHTS
 from privsql.sql.scan.moments.effective_rows import bound
 from privsql.sql.scan.moments.factors import Columns, Part, Product, Run, folded
@@ -70,7 +70,7 @@ class Moments:
     ) -> None:
         self._catalog = catalog
         self._block = block
-        self._pairs = sorted({(min(i, j), max(i, j)) for i, j in pairs})
+        self._pairs = sorted(pairs)
         self._domain = domain
         self._observed = observed
         self._columns = Columns(catalog, run, domain)
@@ -96,7 +96,7 @@ class Moments:
         block = self._block
         if len(block.sets) != 1 or sorted(block.sets[0]) != list(range(len(block.keys))):
             return False
-        if any(key.sensitive for key in block.keys) or any(block.joins.values()):
+        if block.sensitive_keys or any(block.joins.values()):
             return False
         if any(a.kind not in ("linear", "exact") for a in block.aggregates):
             return False
@@ -124,7 +124,7 @@ class Moments:
     @property
     def only(self) -> bool:
         """Whether there are too many states for anything else."""
-        cells = [self._columns.cells(name).count for name in self._columns.names]
+        cells = [self._columns.cells[name].count for name in self._columns.names]
         return self._columns.states > MOST_STATES or max(cells, default=1) > MATRIX_LIMIT
 
     # -- products -------------------------------------------------------------------------
@@ -157,18 +157,15 @@ class Moments:
         for part in two.parts:
             mine = parts.get(part.column)
             parts[part.column] = part if mine is None else mine * part
-        halves: list[str] = []
-        for half in sorted((*one.halves, *two.halves)):
-            if not (half in halves and self._shared.indicator(half)):
-                halves.append(half)
+        halves = self._shared.multiplied((*one.halves, *two.halves))
         ordered = [parts[name] for name in self._columns.names if name in parts]
-        return folded(one.constant * two.constant, tuple(halves), ordered)
+        return folded(one.constant * two.constant, halves, ordered)
 
     # -- the plan -------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Make the functions of rows that are to be added up."""
-        self._states = self._columns.shape()
+        self.states = self._columns.shape()  # as far as they can be shown
         self._scan = MomentScan(self._catalog, self._block, self._columns)
         self._shared = self._scan.shared
         self._rows = self._shared.rows()
@@ -207,11 +204,6 @@ class Moments:
         """Whether each piece says anything about sensitive values: whether it is no constant."""
         return tuple(bool(product.parts) for product in self._products)
 
-    @property
-    def states(self) -> States:
-        """The states of the block, as far as they can be shown."""
-        return self._states
-
     # -- steps ------------------------------------------------------------------------------
 
     def steps(self, prefix: str) -> tuple[Step, ...]:
@@ -220,7 +212,7 @@ class Moments:
         bases = self._bases(prefix)
         known = Bases(
             self._block,
-            self._states,
+            self.states,
             self._shared,
             self._base,
             self._halves,
@@ -302,7 +294,7 @@ class Moments:
             shown: exp.Expr = exp.Null()
             if self._observed or self._counted or set(pieces) <= set(scored):
                 shown = added(map(self._sums.seen, products))
-            seen[columns.OBSERVED_BASE(k)] = _double(shown)
+            seen[columns.OBSERVED_BASE(k)] = double(shown)
         for k, other in self._needed:
             sums[columns.BASE_COVARIANCE(k, other)] = self._covariance(k, other)
         for t in scored:
@@ -310,7 +302,7 @@ class Moments:
             seen[columns.MASS(t)] = literal(self._columns.mass(part.column, part.values))
             if self._halves[t]:
                 counted = column(self._shared.added([self._halves[t]], 1))
-                seen[columns.CONDITION_ROWS(t)] = _double(counted)
+                seen[columns.CONDITION_ROWS(t)] = double(counted)
         bounds = [
             bound(self._sums, product, self._halves[t], self._catalog.weighted, t)
             for t, product in enumerate(self._products)
@@ -330,7 +322,7 @@ class Moments:
             define(second, name, node)
         third = select(derived(second, "sums"), *map(column, (*kept, *seen)))
         for name, node in sums.items():
-            define(third, name, _double(node))
+            define(third, name, double(node))
         last = select(derived(third, "centred"), *map(column, (*kept, *seen, *sums)))
         self._bounded = select(derived(third, "centred"))
         for t, one in enumerate(bounds):
@@ -341,22 +333,18 @@ class Moments:
         return last
 
     def _covariance(self, k: int, other: int) -> exp.Expr:
-        total: exp.Expr = number(0)
+        parts: list[exp.Expr] = []
         for t, u in itertools.product(self._base[k], self._base[other]):
             second = self._sums.second(self._products[t], self._products[u])
             expected = self._sums.expected(t, u)
             if not (self._catalog.weighted and self._is_everyone(t, u)):
-                part = exp.Sub(this=wrapped(second), expression=wrapped(expected))
-                total = add(total, part)
-        return total
+                parts.append(exp.Sub(this=wrapped(second), expression=wrapped(expected)))
+        return added(parts)
 
     def _is_everyone(self, t: int, u: int) -> bool:
         """Sampled groups keep their totals: the count of all rows has no error at all."""
-        if self._block.guards or self._block.keys or self._block.rows.joins:
-            return False
-        return any(
-            not (piece.guards or piece.value or piece.truths or piece.factor)
-            for piece in (self._pieces[t], self._pieces[u])
+        return self._block.everyone and any(
+            piece == Piece() for piece in (self._pieces[t], self._pieces[u])
         )
 
 
@@ -366,7 +354,3 @@ def _plain(node: exp.Expr) -> exp.Expr:
     while isinstance(node, exp.Is) and node.expression == exp.true():
         node = bare(node.this)
     return node
-
-
-def _double(node: exp.Expr) -> exp.Expr:
-    return cast(wrapped(node), "DOUBLE")

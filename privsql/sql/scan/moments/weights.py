@@ -10,7 +10,8 @@ many counts, and for values, rows carry their weight as a DOUBLE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from math import isfinite, prod
 from typing import Any
@@ -20,7 +21,7 @@ from sqlglot import exp
 from privsql.errors import DataError
 from privsql.sql.bind.block import Block
 from privsql.sql.catalog import Catalog
-from privsql.sql.expressions import call, dot, product_of
+from privsql.sql.expressions import call, dot, double, product_of
 from privsql.sql.nodes import (
     cast,
     column,
@@ -71,7 +72,7 @@ class MomentScan:
         kept = self._kept(part)
         for factor in part.factors:
             if not self._columns.value(factor).all():
-                kept.append(exp.NEQ(this=_double(factor), expression=literal(0.0)))
+                kept.append(exp.NEQ(this=double(factor), expression=literal(0.0)))
         condition = every(kept) or exp.Boolean(this=True)
         if any(self._columns.may_be_null(node) for node in (*part.truths, *part.factors)):
             condition = exp.Is(this=wrapped(condition), expression=exp.Boolean(this=True))
@@ -119,7 +120,7 @@ class MomentScan:
 
     def _weight(self, part: Part, inverted: bool) -> exp.Expr:
         """``g - c``, or g itself; division by p is left for later."""
-        value = product_of(map(_double, part.factors or [self._true(part)]))
+        value = product_of(map(double, part.factors or [self._true(part)]))
         condition = every(self._kept(part))
         if part.factors and condition is not None:
             value = when(condition, value, number(0.0))
@@ -154,10 +155,6 @@ def _joined(names: frozenset[str]) -> str:
     return "_".join(sorted(names, key=_place))
 
 
-def _double(node: exp.Expr) -> exp.Expr:
-    return cast(wrapped(node), "DOUBLE")
-
-
 # Conditions of two pieces that may be counted together: each and all of them make 2^k counts.
 MOST_TOGETHER = 8
 
@@ -169,10 +166,13 @@ def countable(catalog: Catalog, products: Sequence[Product], squares: Squares) -
         return False
     if any(p.halves or not all(x.indicator for x in p.parts) for p in everything):
         return False
-    pairs = [*squares, *((t, t) for t in range(len(products)))]
-    return all(
-        len({p.key for t in pair for p in products[t].parts}) <= MOST_TOGETHER for pair in pairs
-    )
+    return all(len(keys) <= MOST_TOGETHER for keys in _counted_together(products, squares))
+
+
+def _counted_together(products: Sequence[Product], squares: Squares) -> Iterator[set[Any]]:
+    """The conditions of each piece, and of each two that are multiplied."""
+    for pair in (*squares, *((t, t) for t in range(len(products)))):
+        yield {part.key for t in pair for part in products[t].parts}
 
 
 def counting_pays(block: Block, products: Sequence[Product], squares: Squares) -> bool:
@@ -182,8 +182,7 @@ def counting_pays(block: Block, products: Sequence[Product], squares: Squares) -
     """
     everything = [*products, *squares.values()]
     needed: set[frozenset[Any]] = set()
-    for one, two in [*squares, *((t, t) for t in range(len(products)))]:
-        keys = {p.key for t in (one, two) for p in products[t].parts}
+    for keys in _counted_together(products, squares):
         for size in range(1, len(keys) + 1):
             needed |= {frozenset(chosen) for chosen in combinations(sorted(keys), size)}
     weights = {p.key: len(p.parts) for p in everything if p.parts}
@@ -193,24 +192,17 @@ def counting_pays(block: Block, products: Sequence[Product], squares: Squares) -
     return each * len(needed) <= 12 * sum(weights.values()) + 30 * sums
 
 
+@dataclass
 class Sums:
     """Sums over rows, as SQL over the scan's columns (DOUBLEs in the sub-select "d")."""
 
-    def __init__(
-        self,
-        scan: MomentScan,
-        columns: Columns,
-        products: Sequence[Product],
-        squares: Squares,
-        counted: bool,
-    ) -> None:
-        self.scan = scan
-        self.columns = columns
-        self._shared = scan.shared
-        self._products = products
-        self._squares = squares
-        self._counted = counted
-        self.totals: dict[tuple[str, object], tuple[str, exp.Expr]] = {}  # name and sum
+    scan: MomentScan
+    columns: Columns
+    products: Sequence[Product]
+    squares: Squares
+    counted: bool
+    # Names and sums.
+    totals: dict[tuple[str, object], tuple[str, exp.Expr]] = field(default_factory=dict)
 
     def _form(self, product: Product, inverted: bool = True) -> Form:
         made: Form = {frozenset(): product.constant}
@@ -231,7 +223,7 @@ class Sums:
         names, weights = [], []
         for chosen, weight in form.items():
             if weight:
-                names.append(self.scan.together(chosen) if chosen else self._shared.rows())
+                names.append(self.scan.together(chosen) if chosen else self.scan.shared.rows())
                 weights.append(weight)
         if len(names) <= 1:
             return scaled(weights[0], column(names[0])) if names else number(0)
@@ -252,43 +244,43 @@ class Sums:
         """``sum m W G``."""
 
         def make() -> exp.Expr:
-            if self._counted:
+            if self.counted:
                 return self._linear(self._form(product))
-            name = self._shared.added([self.scan.weight(product)], 1)
+            name = self.scan.shared.added([self.scan.weight(product)], 1)
             return scaled(self.scale(product), column(name))
 
         return self._named("first", (product.constant, product.key), make)
 
     def seen(self, product: Product) -> exp.Expr:
         """``sum m W g`` over published rows."""
-        if self._counted:
+        if self.counted:
             return self._linear(self._form(product, inverted=False))
-        name = self._shared.added([self.scan.weight(product, inverted=False)], 1)
+        name = self.scan.shared.added([self.scan.weight(product, inverted=False)], 1)
         return scaled(product.constant, column(name))
 
     def second(self, one: Product, two: Product) -> exp.Expr:
         """``sum m W^2 G G'``."""
 
         def make() -> exp.Expr:
-            if self._counted:
+            if self.counted:
                 return self._linear(_multiplied(self._form(one), self._form(two)))
             names = [self.scan.weight(one), self.scan.weight(two)]
             scale = self.scale(one) * self.scale(two)
-            return scaled(scale, column(self._shared.added(sorted(names, key=str), 2)))
+            return scaled(scale, column(self.scan.shared.added(sorted(names, key=str), 2)))
 
         keys = sorted([(one.constant, one.key), (two.constant, two.key)])
         return self._named("second", tuple(keys), make)
 
     def expected(self, t: int, u: int) -> exp.Expr:
         """``sum m W H``: the inverted product of two pieces."""
-        product = self._squares[t, u]
-        if not self._counted or t == u:
+        product = self.squares[t, u]
+        if not self.counted or t == u:
             return self.first(product)
 
         def make() -> exp.Expr:
             # On one column both conditions together are a third, with a mass of its own.
             made: Form = {frozenset(): product.constant}
-            sides = [{p.column: p for p in self._products[i].parts} for i in (t, u)]
+            sides = [{p.column: p for p in self.products[i].parts} for i in (t, u)]
             for part in product.parts:
                 own = [side[part.column] for side in sides if part.column in side]
                 made = _multiplied(made, self._factor(part, own))
