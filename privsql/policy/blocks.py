@@ -25,8 +25,8 @@ def combine(
 
     Leverages are not measured yet.  None where it would hold more than ``most_entries``.
     """
-    kept, wide = _components(units)
-    blocks, faintest = _orthonormal(units, kept, memory)
+    kept, wide = components(units)
+    blocks, faintest = orthonormal(units, kept, memory)
     old = base.blocks
     carried = sparse.csr_array((0, units.shape[1]))
     if old is not None:
@@ -58,7 +58,7 @@ def parts(rows: Floats | sparse.csr_array) -> Iterator[Floats]:
         yield part.copy() if isinstance(part, np.ndarray) else part.toarray()
 
 
-def _components(units: sparse.csr_array) -> tuple[list[Ints], Ints]:
+def components(units: sparse.csr_array) -> tuple[list[Ints], Ints]:
     """Sets of few rows that share no atom with one another, and the wide rows left over.
 
     A total ties all cells of a ROLLUP together: where a set is too large, its widest rows go.
@@ -89,7 +89,7 @@ def _components(units: sparse.csr_array) -> tuple[list[Ints], Ints]:
     return sets, np.setdiff1d(np.arange(rows), kept)
 
 
-def _orthonormal(
+def orthonormal(
     units: sparse.csr_array, sets: list[Ints], memory: Memory
 ) -> tuple[sparse.csr_array, float]:
     """Orthonormal sparse rows of all sets; ``memory`` saves doing a set twice."""

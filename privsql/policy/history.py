@@ -11,6 +11,12 @@ write lock and only if nobody else wrote for this user since it was decided.
 An entry holds indices of public tuples and weights; no statement, no value, no result.
 The file cannot show that it was put back to an older copy or deleted while no server ran:
 whoever may write the folder can do that, so it belongs to the server alone (mode 0600).
+
+Formats: in format 1 the secret numbers of rows (``policy.vectors``) depended on each other.
+Format 2 has independent ones, under a digest of atoms of their own, so vectors in old and new
+coordinates never meet in one account.  Entries of format 1 are kept as they are.  Without
+measures they mean the same in both formats.  With measures the old account goes on in the old
+coordinates beside the new one (``holds``): each new answer is judged in both, the worse decides.
 """
 
 from __future__ import annotations
@@ -37,7 +43,7 @@ from privsql.policy.basis import TOGETHER
 from privsql.policy.leverage import LIMIT, Admission, Atoms, Cells, Leverage, chunks
 from privsql.release.formats import check_format
 
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x70_72_76_68  # "prvh"
 SCHEMA = """
 CREATE TABLE answered (
@@ -126,6 +132,16 @@ class History:
             known.leverage.commit(proposal)
         self._forget()
         return proposal.admission
+
+    def holds(self, user: str, release: str, atoms: Atoms) -> bool:
+        """Whether this user has been answered anything in these coordinates."""
+        with self._database, _typed():
+            self._same_file()
+            found = self._connection.execute(
+                "SELECT 1 FROM answered WHERE account = ? AND release = ? AND atoms = ? LIMIT 1",
+                (user, release, atoms.digest),
+            ).fetchone()
+        return found is not None
 
     # -- memory --------------------------------------------------------------------------
 

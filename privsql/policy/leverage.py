@@ -53,6 +53,7 @@ class Atoms:
 
     rows: Ints
     groups: Ints
+    kind: str = ""  # of coordinates, where equal counts do not make them the same
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not describe tuples."""
@@ -66,7 +67,8 @@ class Atoms:
         """Names this state of the table: vectors over other atoms mean something else."""
         head = np.array([self.rows.size], dtype="<i8")
         parts = (head, self.rows.astype("<i8"), self.groups.astype("<i8"))
-        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+        text = b"".join(part.tobytes() for part in parts) + self.kind.encode()
+        return hashlib.sha256(text).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ too, in the few numbers that B secret ones z of each row (mean 0, variance 1) ma
     W / sqrt(n)                      W = sum w                      for each atom
     (X_b - W Z_b / n) / sqrt(B)      X_b = sum w z_b, Z_b = sum z_b     for each atom and b
 
+The numbers z of a row are independent of each other.  In histories of format 1 they were not:
+``former`` names those coordinates, which are others and so never mix with today's.
+
 Both are linear in w.  So whatever combination of answers is zero outside a group is zero there
 in these numbers as well, and its leverage is 1 as it should; lengths are right on average.
 
@@ -34,6 +37,9 @@ from privsql.policy.leverage import LIMIT, Atoms, Bools, Cells
 from privsql.policy.personal import floats
 from privsql.sql.reconstruct.columns import SKETCH, VECTOR
 
+# Names today's secret numbers in the digest of coordinates.
+INDEPENDENT = "independent"
+
 
 @dataclass(frozen=True)
 class Space:
@@ -42,6 +48,7 @@ class Space:
     rows: Ints
     groups: Ints
     secrets: Floats | None  # (B, atoms): sums of the rows' secret numbers
+    former: bool = False  # the secret numbers are those of histories of format 1
 
     @cached_property
     def kept(self) -> Bools:
@@ -60,6 +67,7 @@ class Space:
         return Atoms(
             np.concatenate([self.rows, ones]),
             np.concatenate([self.groups, np.tile(self.groups, times)]),
+            "" if self.former else INDEPENDENT,
         )
 
     def coordinates(self, atom: Ints, sums: Floats, sketches: Sequence[Floats]) -> sparse.csr_array:

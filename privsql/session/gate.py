@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -104,8 +104,11 @@ class Gate:
     total: int
     release: str
     served: Served | None
-    secrets: Printed | None  # the scan of the rows' secret numbers, where there are measures
-    _space: Space | None = None
+    # The scan of the rows' secret numbers, where there are measures; True asks for the numbers of
+    # histories of format 1.
+    secrets: Callable[[bool], Printed] | None
+    _spaces: dict[bool, Space] = field(default_factory=dict)
+    _has_former: bool | None = None
 
     @property
     def rounded(self) -> bool:
@@ -192,36 +195,53 @@ class Gate:
         place = np.empty(order.size, dtype=np.int64)
         place[order] = np.arange(order.size)
         numbered = _keys(found).append_column("cell", pa.array(place))
-        atoms = self.engine.scan(behind.atoms.sql, behind.atoms.parameters)
-        tables = {f"{plan.prefix}_atoms": atoms, f"{plan.prefix}_cells": numbered}
-        vectors = self.evaluate(behind.matched, tables)
-        space = self._coordinates()
         from privsql.policy.vectors import cells_of
 
-        cells, owners = cells_of(vectors, behind.vectors, verdict.refused, order, space)
-        admission = served.history.check(served.user, self.release, space.atoms, cells)
         close = {i: np.zeros(order.size, dtype=np.bool_) for i in behind.bases}
-        for (i, cell), admitted in zip(owners, admission.admitted, strict=True):
-            close[i][cell] = not admitted
+        for former in (True, False) if self._formerly(served) else (False,):
+            scan = behind.former() if former and behind.former else behind.atoms
+            atoms = self.engine.scan(scan.sql, scan.parameters)
+            tables = {f"{plan.prefix}_atoms": atoms, f"{plan.prefix}_cells": numbered}
+            vectors = self.evaluate(behind.matched, tables)
+            space = self._coordinates(former)
+            # What the first account turns away need not weigh on the second.
+            refused = {i: cells | close[i] for i, cells in verdict.refused.items()}
+            cells, owners = cells_of(vectors, behind.vectors, refused, order, space)
+            admission = served.history.check(served.user, self.release, space.atoms, cells)
+            for (i, cell), admitted in zip(owners, admission.admitted, strict=True):
+                close[i][cell] |= not admitted
         return verdict.with_close(close, self.policy)
 
-    def _coordinates(self) -> Space:
+    def _formerly(self, served: Served) -> bool:
+        """Whether the user has answers in the coordinates of histories of format 1."""
+        if self._has_former is None:
+            # Which coordinates they are does not depend on the numbers themselves.
+            earlier = replace(self._coordinates(), former=True).atoms
+            self._has_former = (
+                self.secrets is not None
+                and served.history is not None
+                and served.history.holds(served.user, self.release, earlier)
+            )
+        return self._has_former
+
+    def _coordinates(self, former: bool = False) -> Space:
         """Made when first needed: it takes a scan where there are public measures."""
         from privsql.policy.vectors import Space
 
-        if self._space is None:
+        if former not in self._spaces:
             found = self.engine.scan(TUPLES)
             rows = found.column("rows").to_numpy().astype(np.int64)
             groups = found.column("groups").to_numpy().astype(np.int64)
             secrets = None
             if self.secrets is not None:
-                sums = self.engine.scan(self.secrets.sql, self.secrets.parameters)
+                scan = self.secrets(former)
+                sums = self.engine.scan(scan.sql, scan.parameters)
                 secrets = np.zeros((sums.num_columns - 1, rows.size))
                 at = sums.column("atom").to_numpy().astype(np.int64)
                 for b in range(len(secrets)):
                     secrets[b, at] = sums.column(SECRET(b)).to_numpy()
-            self._space = Space(rows, groups, secrets)
-        return self._space
+            self._spaces[former] = Space(rows, groups, secrets, former)
+        return self._spaces[former]
 
 
 def _labels(found: pa.Table) -> Callable[[int], str] | None:

@@ -160,7 +160,7 @@ class Session:
             self._total,
             release,
             served,
-            secrets_scan(self.catalog, salt) if measures else None,
+            (lambda former: secrets_scan(self.catalog, salt, former)) if measures else None,
         )
 
     # -- statements -------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 
 from privsql.errors import OperationalError
 from privsql.policy import history as module
-from privsql.policy.history import History, HistoryError
+from privsql.policy.history import VERSION, History, HistoryError
 from privsql.policy.leverage import Atoms, Leverage
 from tests.policy.spans import admit, leverages, stacked
 
@@ -143,10 +143,11 @@ def test_another_database_is_an_error(path):
     raises(path)
 
 
-def test_a_file_of_another_version_is_an_error(path):
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_a_file_of_another_version_is_an_error(path, version):
     filled(path)
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     raises(path)
 

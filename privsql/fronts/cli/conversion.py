@@ -5,7 +5,7 @@
 A step changes a private copy in place, from its format to the next, and says the new number in it.
 It never draws: the published rows of a release are compared before and after.  A step is entered
 in ``STEPS`` when a format's number is raised, together with fixtures of the format that it
-starts from (``tests/fixtures``).  Format 1 is the first, so there is no step yet.
+starts from (``tests/fixtures``).  Format 1 is the first.
 
 A release stays known to histories of answers by the digest of its first manifest
 (``Manifest.identity``); otherwise a conversion would let every user begin anew.
@@ -39,12 +39,22 @@ from privsql.release.store import attach, open_release, store_manifest, stored_m
 
 Step = Callable[[Path], None]
 
+
+def _history_2(path: Path) -> None:
+    """Entries stay as they are, under digests that no new answer has: see ``policy.history``.
+
+    The number keeps an earlier version from writing its own coordinates into the file later.
+    """
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+
+
 # Kind of file -> format -> what brings a copy of it to the next format.
 STEPS: dict[str, dict[int, Step]] = {
     "release": {},
     "key": {},
     "ledger": {},
-    "history": {},
+    "history": {1: _history_2},
     "users file": {},
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -37,6 +37,9 @@ class Behind:
     vectors: Mapping[int, tuple[int, ...]]  # aggregate -> the sums of weights that it tells
     matched: Printed  # the atoms by number of their cell, in memory
     gathered: Printed | None = None  # the ranges out of the block's own scan, in memory
+    # The atoms with the secret numbers of histories of format 1, where there are any; few users
+    # have such a history, so it is written when it is needed.
+    former: Callable[[], Printed] | None = None
 
 
 def behind(
@@ -77,10 +80,24 @@ def behind(
         )
     ranges = bind(scans.ranges(supports))
     names = [node.alias for node in atoms.expressions]
-    values = [*VECTOR.within(names), *SKETCH.within(names)]
+    sketched = SKETCH.within(names)
+    values = [*VECTOR.within(names), *sketched]
     numbered = matched(block, values, len(hidden), f"{plan.prefix}_atoms", f"{plan.prefix}_cells")
     salted = Parameters({**parameters.values, SALT: salt})
-    return Behind(ranges, after, chosen, salted.bind(atoms), vectors, bind(numbered), inside)
+
+    def former() -> Printed:
+        return salted.bind(scans.atoms(weights, former=True))
+
+    return Behind(
+        ranges,
+        after,
+        chosen,
+        salted.bind(atoms),
+        vectors,
+        bind(numbered),
+        inside,
+        former if sketched else None,
+    )
 
 
 def _everybody(block: Block, supports: Mapping[int, Support]) -> bool:
@@ -142,6 +159,9 @@ def supports_of(block: Block, informative: Sequence[bool]) -> dict[int, Support]
     }
 
 
-def secrets_scan(catalog: Catalog, salt: int) -> Printed:
-    """The scan that adds up the secret numbers of the rows of each public tuple."""
-    return Parameters({SALT: salt}).bind(secrets_of_tuples(catalog))
+def secrets_scan(catalog: Catalog, salt: int, former: bool = False) -> Printed:
+    """The scan that adds up the secret numbers of the rows of each public tuple.
+
+    ``former`` asks for the numbers of histories of format 1.
+    """
+    return Parameters({SALT: salt}).bind(secrets_of_tuples(catalog, former))

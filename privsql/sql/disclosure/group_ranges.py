@@ -161,12 +161,13 @@ class Membership:
 
     # -- atoms --------------------------------------------------------------------------
 
-    def atoms(self, vectors: Mapping[int, exp.Expr | None]) -> exp.Select:
+    def atoms(self, vectors: Mapping[int, exp.Expr | None], former: bool = False) -> exp.Select:
         """Per cell and distinct public tuple, the sum VECTOR of each weight over its rows.
 
         Those are the vectors of which ``policy.leverage`` keeps account.  Where a measure tells
         rows of one tuple apart, sums could cancel: SKETCH are those of the weights times
-        numbers that only we know, one for each row (see ``policy.vectors``).
+        numbers that only we know, one for each row (see ``policy.vectors``).  ``former`` asks
+        for the numbers of histories of format 1.
         """
         small = self._grouping_only(vectors.values())
         made = self._keyed()
@@ -177,7 +178,7 @@ class Membership:
             term = rows if weight is None else exp.Mul(this=wrapped(weight), expression=rows)
             choose(made, named(exp.Sum(this=term), VECTOR(v)))
             for b in range(0 if small else sketches(self._catalog)):
-                secret = exp.Mul(this=term, expression=_secret(b))
+                secret = exp.Mul(this=term, expression=secret_number(b, former))
                 choose(made, named(exp.Sum(this=secret), SKETCH(v, b)))
         return self._grouped(self._from(made, small, tuples=True), atom)
 
@@ -257,7 +258,7 @@ def sketches(catalog: Catalog) -> int:
     return max(3, min(16, 20_000 // max(1, catalog.tuples)))
 
 
-def secrets_of_tuples(catalog: Catalog) -> exp.Select:
+def secrets_of_tuples(catalog: Catalog, former: bool = False) -> exp.Select:
     """Per distinct public tuple, the sums SECRET of the rows' secret numbers."""
     atom = column("rowid", JOINED)
     made = exp.Select(expressions=[named(atom, "atom")])
@@ -265,18 +266,24 @@ def secrets_of_tuples(catalog: Catalog) -> exp.Select:
     if catalog.multiplicity:
         rows = cast(column(MULTIPLICITY, PUBLISHED), "DOUBLE")
     for b in range(sketches(catalog)):
-        secret = exp.Mul(this=rows, expression=_secret(b))
+        secret = exp.Mul(this=rows, expression=secret_number(b, former))
         choose(made, named(exp.Sum(this=secret), SECRET(b)))
     made.from_(table(catalog.table, PUBLISHED), copy=False)
     made.append("joins", _with_tuples(catalog))
     return made.group_by(atom.copy(), copy=False).order_by(column("atom"), copy=False)
 
 
-def _secret(b: int) -> exp.Expr:
-    """A row's number between -sqrt(3) and sqrt(3), of variance 1; the salt is bound."""
+def secret_number(b: int, former: bool = False) -> exp.Expr:
+    """A row's number between -sqrt(3) and sqrt(3), of variance 1; the salt is bound.
+
+    DuckDB's hash of two values is an XOR of a hash of each, so the numbers of one row are nearly
+    one number; a hash of that hash makes them independent.  ``former`` are the dependent ones,
+    in which histories of format 1 are written.
+    """
     salt = exp.Add(this=exp.Placeholder(this=SALT), expression=number(b))
+    hashed = call("hash", column("rowid", PUBLISHED), salt)
     share = exp.Div(
-        this=cast(call("hash", column("rowid", PUBLISHED), salt), "DOUBLE"),
+        this=cast(hashed if former else call("hash", hashed), "DOUBLE"),
         expression=number(2.0**64),
         typed=False,
         safe=False,
