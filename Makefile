@@ -43,10 +43,10 @@ check: $(STAMP)  ## doctests and tests
 	$(PYTEST)
 
 # Three speeds; tests/sizes.py says what each of them runs.
-quick: lint types  ## while editing: under two minutes, without the slow tests
+quick: lint types  ## while editing, without the slow tests
 	PRIVSQL_QUICK=1 $(PYTEST)
 
-test: lint types check  ## everything that must pass, simulations at a small size: under ten minutes
+test: lint types check  ## everything that must pass, simulations at a small size
 
 soak: lint types  ## the same with long simulations, fuzzers and every client: an hour
 	PRIVSQL_SOAK=1 $(PYTEST)
