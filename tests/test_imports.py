@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
         "privsql.release",
         "privsql.channels",
         "privsql.publish.groups",
+        "privsql.publish.formats",
         "privsql.publish.recode",
     },
     "privsql.advise": {

@@ -17,6 +17,7 @@ import duckdb
 
 from privsql.channels import Categorical, Decoy
 from privsql.errors import DataError, IntegrityError, OperationalError, ProgrammingError
+from privsql.publish.formats import kind_of
 from privsql.publish.recode import projected
 from privsql.release.manifest import Manifest
 from privsql.release.names import ROWS, TUPLES, quoted
@@ -61,7 +62,7 @@ def _open(
 ) -> None:
     """Make the view ``raw``: the columns of the release, public ones in its types."""
     files = [file for path in paths for file in _files(path)]
-    kinds = {_kind(file) for file in files}
+    kinds = {kind_of(file) for file in files}
     if files and kinds <= CSV:
         found = _csv(con, files, manifest, spec)
     elif files and kinds <= PARQUET:
@@ -97,12 +98,6 @@ def _open(
         for name in wanted
     ]
     con.execute(f"CREATE TEMP VIEW raw AS SELECT {', '.join(parts)} FROM source_rows")
-
-
-def _kind(file: str) -> str:
-    """The ending of a file, without that of its compression."""
-    path = Path(file.partition("::")[0].lower())
-    return (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix
 
 
 def _as_published(spec: Spec, manifest: Manifest) -> Spec:
