@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import typed
+from tests.docs.pages import environment
+from tests.programs import typed
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ def told(factory: pytest.TempPathFactory) -> Told:
                 break
             time.sleep(0.1)
     else:
-        code, text, said = typed(["privsql", "demo"], shared)
-        assert (code, said) == (0, "")
-        done.with_name("told.new").write_text(text, encoding="utf-8")
+        ran = typed("privsql demo", cwd=shared, env=environment(shared))
+        assert (ran.returncode, ran.stderr) == (0, "")
+        done.with_name("told.new").write_text(ran.stdout, encoding="utf-8")
         done.with_name("told.new").rename(done)
     assert [path.name for path in shared.iterdir()] == ["privsql-demo"]
     return Told(shared / "privsql-demo", done.read_text(encoding="utf-8"))

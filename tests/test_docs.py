@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
 from tests.docs.reference import commands, page
 from tests.docs.serving import PASSWORD, Followed, needed
 from tests.fronts.pgwire.clients.conftest import node  # noqa: F401 - a fixture
@@ -27,13 +28,7 @@ def blocks(path: Path) -> list[tuple[str, str]]:
 
 
 def run(code: str, folder: Path = ROOT) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=folder,
-    )
+    done = programs.python(code, cwd=folder, env=os.environ)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

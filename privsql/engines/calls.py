@@ -127,11 +127,21 @@ def _hush() -> None:
 
 
 class Calls:
-    """The statements of one connection; safe among threads.  Owns the connection."""
+    """The statements of one connection; safe among threads.  Owns the connection.
 
-    def __init__(self, connection: Cursor, *, prepare: Sequence[str] = ()) -> None:
+    ``ending`` takes the connection when all of them have ended; by default it is closed.
+    """
+
+    def __init__(
+        self,
+        connection: Cursor,
+        *,
+        prepare: Sequence[str] = (),
+        ending: Callable[[Cursor], None] = Cursor.close,
+    ) -> None:
         self._connection = connection
         self._prepare = prepare
+        self._ending = ending
         self._lock = threading.Lock()
         self._open = True
         self._under_way: set[_Call[object]] = set()
@@ -234,4 +244,4 @@ class Calls:
         ended = [call.ended.wait(2 * GRACE) for call in under_way]
         # A connection that still works would wait for the end of it; the program's end does not.
         if first and all(ended):
-            self._connection.close()
+            self._ending(self._connection)

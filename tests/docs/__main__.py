@@ -5,19 +5,29 @@ Read the difference before it is committed: this makes any page agree with the c
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.docs.pages import begin, filled, read, typed
+from tests.docs.pages import Page, begin, environment, filled, read
+from tests.programs import command
 
-for name in sys.argv[1:]:
-    page = read(Path(name))
+
+def main(names: list[str]) -> None:
+    """Fill pages."""
+    for name in names:
+        _fill(read(Path(name)))
+
+
+def _fill(page: Page) -> None:
     with tempfile.TemporaryDirectory() as place:
         demo, folder = Path(place) / "privsql-demo", Path(place) / "followed"
         if page.notes.get("folder") == "demo":
-            code, _, said = typed([shutil.which("privsql") or "privsql", "demo"], demo.parent)
-            assert code == 0, said
+            done = command(["demo"], cwd=demo.parent, env=environment(demo.parent))
+            assert done.returncode == 0, done.stderr
         begin(page, folder, demo)
         page.path.write_text(filled(page, folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -18,12 +18,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
+
+from tests import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -83,29 +84,15 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **own, "NO_COLOR": "1", "MPLBACKEND": "Agg"}
 
 
-def typed(command: list[str], folder: Path) -> tuple[int, str, str]:
-    """Run a command: its code and what it wrote to both ends."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment(folder),
-        timeout=300,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def shell(step: Step, folder: Path) -> str:
     """Type the lines of a block; a refusal is fine where the page shows it."""
     said = ""
     for line in lines_of(step.code):
         assert line.startswith(COMMANDS), f"{step}: no test runs {line!r}"
-        code, out, err = typed(["bash", "-c", line], folder)
+        done = programs.typed(line, cwd=folder, env=environment(folder))
         refused = "ERROR " in (step.output or "")
-        assert code == (1 if refused else 0), (str(step), line, out, err)
-        said += out + (err if refused else "")
+        assert done.returncode == (1 if refused else 0), (str(step), line, done)
+        said += done.stdout + (done.stderr if refused else "")
     return said
 
 
@@ -118,9 +105,9 @@ def lines_of(code: str) -> Iterator[str]:
 
 def python(step: Step, folder: Path) -> str:
     """Run a program; warnings are errors."""
-    code, out, err = typed([sys.executable, "-W", "error", "-c", step.code], folder)
-    assert (code, err) == (0, ""), (str(step), err)
-    return out
+    done = programs.python(step.code, cwd=folder, env=environment(folder))
+    assert (done.returncode, done.stderr) == (0, ""), (str(step), done.stderr)
+    return done.stdout
 
 
 def sql(step: Step, release: Path) -> str:

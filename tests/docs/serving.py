@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
+
 PASSWORD = "open sesame"
 # Runs a command in a terminal of its own, and types a password where one is asked for.
 TERMINAL = """
@@ -59,18 +61,9 @@ class Followed:
     def typed(self, line: str, *, refused: bool = False) -> str:
         """Run a line of a page in a shell; it must succeed, or be refused where that is shown."""
         asks = line.startswith("privsql user add") and "--password-stdin" not in line
-        command = ["bash", "-c", self.here(line)]
         if asks:
-            command = [sys.executable, "-c", TERMINAL, PASSWORD, *command]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=self.environment,
-            timeout=120,
-        )
+            line = shlex.join([sys.executable, "-c", TERMINAL, PASSWORD, *shlex.split(line)])
+        done = programs.typed(self.here(line), cwd=self.folder, env=self.environment)
         assert done.returncode == (1 if refused else 0), (line, done.stdout, done.stderr)
         return done.stdout + (done.stderr if refused else "")
 

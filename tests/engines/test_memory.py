@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from privsql.engines import Memory
+from privsql.engines.memory import MOST_IDLE
 from privsql.errors import DataError, Error, InterfaceError, InternalError, ProgrammingError
 
 HALF = "[[[0.75, 0.25], [0.25, 0.75]]]"
@@ -159,3 +160,40 @@ def test_a_closed_one_says_so():
     ):
         with pytest.raises(InterfaceError, match="closed"):
             use()
+
+
+def test_the_next_one_finds_nothing_of_a_closed_one():
+    """A closed database is given on, emptied; one with another limit is another database."""
+    first = Memory(memory_limit="71MB")
+    first.load("scan", TABLE)
+    first.load('a "b".c', TABLE)
+    database = first._calls._connection
+    first.close()
+    other, second = Memory(memory_limit="72MB"), Memory(memory_limit="71MB")
+    try:
+        assert second._calls._connection is database
+        assert other._calls._connection is not database
+        assert second.run("SELECT count(*) AS n FROM duckdb_tables()")["n"].to_pylist() == [0]
+        assert second.run(f"SELECT privsql_invert([45, 55], {HALF})").num_rows == 1
+        with pytest.raises(Error):
+            second.run("SET threads = 2")
+    finally:
+        other.close()
+        second.close()
+
+
+def test_databases_that_wait_are_few_and_their_tables_are_gone():
+    opened = [Memory(memory_limit="73MB") for _ in range(MOST_IDLE + 2)]
+    closed = [each._calls._connection for each in opened]
+    for each in opened:
+        each.load("scan", TABLE)
+        each.close()
+    again = [Memory(memory_limit="73MB") for _ in opened]
+    try:
+        assert sum(each._calls._connection in closed for each in again) == MOST_IDLE
+        for each in again:
+            with pytest.raises(ProgrammingError, match="scan does not exist"):
+                each.run("SELECT * FROM scan")
+    finally:
+        for each in again:
+            each.close()

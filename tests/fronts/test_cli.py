@@ -21,6 +21,7 @@ import privsql
 from privsql.errors import OperationalError
 from privsql.fronts.cli.common import Commands, Lazy
 from privsql.fronts.cli.main import SECTIONS, main
+from tests import programs
 from tests.specs import public, sensitive, spec
 from tests.sql.clinic import publish
 
@@ -45,14 +46,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def real(*words: str | Path, **more: str) -> tuple[int, str, str]:
     """The real command, in a process of its own and without a terminal."""
-    done = subprocess.run(
-        [*CLI, *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment(**more),
-    )
+    done = programs.command([*map(str, words)], cwd=Path.cwd(), env=environment(**more))
     return done.returncode, done.stdout, done.stderr
 
 

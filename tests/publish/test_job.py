@@ -21,7 +21,7 @@ from privsql.publish.keys.key import new_key
 from privsql.publish.keys.ledger import LedgerError
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT
 from privsql.release.reading import SpecError
-from tests import specs
+from tests import programs, specs
 
 SPEC = specs.spec(
     "patients",
@@ -522,13 +522,7 @@ def test_the_manifest_is_plain_json_and_reads_back(place):
 
 
 def run(*arguments: str, place: Path):
-    return subprocess.run(
-        [sys.executable, "-m", "privsql.fronts.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=place,
-        timeout=120,
-    )
+    return programs.command(arguments, cwd=place, env=os.environ)
 
 
 def test_the_commands(place):
