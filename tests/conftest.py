@@ -8,7 +8,7 @@ import sys
 import pytest
 from hypothesis import settings
 
-from tests.sizes import QUICK, SOAK, slow
+from tests.sizes import QUICK, SOAK, slow, thinned
 
 # A run must be repeatable and must not depend on how loaded the machine is.
 # PRIVSQL_EXPLORE=1 looks at other examples each time.
@@ -28,10 +28,14 @@ gc.set_threshold(50_000, 20, 100)
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is for another speed; see ``tests.sizes``."""
+    # A test that somebody names runs, whatever its size.
+    named = any("::" in argument for argument in config.args)
+    stay = thinned([item.nodeid for item in items])
     kept, left = [], []
-    for item in items:
+    for item, wanted in zip(items, stay, strict=True):
         path = item.path.relative_to(config.rootpath).as_posix()
-        out = (item.get_closest_marker("soak") and not SOAK) or (QUICK and slow(path))
+        soak = item.get_closest_marker("soak") and not SOAK
+        out = soak or (QUICK and slow(path)) or not (wanted or named)
         (left if out else kept).append(item)
     if left:
         config.hook.pytest_deselected(items=left)

@@ -20,6 +20,7 @@ import types
 import warnings
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from tests.sizes import SOAK
@@ -75,8 +76,7 @@ def _started(words: list[str], cwd: Path, env: Mapping[str, str], timeout: float
 def _forked(words: list[str], code: str, cwd: Path, env: Mapping[str, str], timeout: float) -> Done:
     with tempfile.TemporaryDirectory() as folder:
         streams = [os.devnull, f"{folder}/out", f"{folder}/err"]
-        child = _FORKING.Process(target=_run, args=(words, code, str(cwd), dict(env), streams))
-        child.start()
+        child = _begun(words, code, cwd, env, streams)
         child.join(timeout)
         if child.exitcode is None:
             child.kill()
@@ -86,12 +86,28 @@ def _forked(words: list[str], code: str, cwd: Path, env: Mapping[str, str], time
         return Done(words, child.exitcode, out, err)
 
 
+def on_terminal(
+    words: Sequence[str], terminal: int, *, cwd: Path, env: Mapping[str, str], given: Path
+) -> None:
+    """Run ``privsql`` with both of its streams on a terminal and a file on standard input."""
+    name = os.ttyname(terminal)
+    _begun(["privsql", *words], "", cwd, env, [str(given), name, name]).join(120)
+
+
+def _begun(
+    words: list[str], code: str, cwd: Path, env: Mapping[str, str], streams: list[str]
+) -> BaseProcess:
+    child = _FORKING.Process(target=_run, args=(words, code, str(cwd), dict(env), streams))
+    child.start()
+    return child
+
+
 def _run(
     words: list[str], code: str, folder: str, environment: dict[str, str], streams: list[str]
 ) -> None:
     """Be that program, in the forked process."""
     for number, name in enumerate(streams):
-        opened = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+        opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOCTTY, 0o600)
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin, sys.stdout, sys.stderr = (

@@ -1,7 +1,8 @@
 """How much the tests do: three speeds of one suite.
 
     make quick    for use while editing: without the places named in ``SLOW``
-    make test     everything, simulations and fuzzers at a small seeded size
+    make test     everything, simulations and fuzzers at a small seeded size, tests of many
+                  cases (``THINNED``) with some of them
     make soak     everything at its large size, and what is marked ``soak`` as well
 
 ``PRIVSQL_SOAK=1`` asks for the large sizes and ``PRIVSQL_QUICK=1`` leaves out the slow places; the
@@ -12,6 +13,8 @@ from the number, never the other way round.
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -71,6 +74,30 @@ SLOW = (
     "tests/udfs/test_register.py",
 )
 
+# Of tests with many cases, ``make test`` runs the first and every so-many-th after it, and
+# ``make soak`` all.  Attacks and wrong inputs are not thinned: each of them was a hole once.
+THINNED = {
+    "tests/fronts/test_converting.py": 2,
+    "tests/fronts/test_equal_fronts.py": 3,
+    "tests/oracle/test_unbiased.py": 3,
+    "tests/publish/test_append.py": 2,
+    "tests/publish/test_local.py": 2,
+    "tests/publish/test_options.py": 2,
+    "tests/publish/test_recode.py": 2,
+    "tests/publish/test_starter_tables.py": 2,
+    "tests/publish/test_types.py": 2,
+    "tests/sql/test_beside.py": 2,
+    "tests/sql/test_coarse.py": 2,
+    "tests/sql/test_compacted.py": 2,
+    "tests/sql/test_effective.py": 2,
+    "tests/sql/test_moments.py": 2,
+    "tests/sql/test_ratios.py": 2,
+    "tests/sql/test_windows.py": 2,
+    "tests/udfs/test_coverage.py": 3,
+    "tests/udfs/test_quantile.py": 2,
+    "tests/udfs/test_register.py": 2,
+}
+
 
 def sized(test: T, soak: T) -> T:
     """The first in ``make test``, the second in ``make soak``."""
@@ -80,3 +107,20 @@ def sized(test: T, soak: T) -> T:
 def slow(path: str) -> bool:
     """Whether a file, named from the root of the repository, is left out by ``make quick``."""
     return any(path == place or path.startswith(place + "/") for place in SLOW)
+
+
+def thinned(names: Sequence[str]) -> list[bool]:
+    """Which tests stay, named as pytest names them, in its order: ``file::test[case]``.
+
+    >>> each = [f"tests/sql/test_ratios.py::test_a[{case}]" for case in "uvwxy"]
+    >>> thinned([*each, "tests/sql/test_ratios.py::test_b", "tests/sql/test_plan.py::test_c[u]"])
+    [True, False, True, False, True, True, True]
+    """
+    seen: Counter[str] = Counter()
+    stay = []
+    for name in names:
+        test, case, _ = name.partition("[")
+        every = THINNED.get(test.partition("::")[0], 1) if case and not SOAK else 1
+        stay.append(seen[test] % every == 0)
+        seen[test] += 1
+    return stay

@@ -9,29 +9,44 @@ from pathlib import Path
 
 import pytest
 
-from tests.sizes import SLOW, slow
+from tests.sizes import SLOW, THINNED, slow
 
 ROOT = Path(__file__).resolve().parents[1]
 # Two tests that every speed has, one that is slow, and one that only `make soak` runs.
 FILES = ["tests/test_errors.py", "tests/papers/test_fine.py"]
 
 
-def collected(**more: str) -> set[str]:
+def collected(*places: str, **more: str) -> set[str]:
+    """Names of the tests that would run."""
     given = {name: value for name, value in os.environ.items() if "PRIVSQL" not in name}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *FILES],
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *places],
         capture_output=True,
         text=True,
         cwd=ROOT,
         env={**given, **more},
     )
     assert done.returncode == 0, done.stdout
-    return {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
+    return {line for line in done.stdout.splitlines() if "::" in line}
 
 
 def test_what_is_called_slow_is_there():
     assert [place for place in SLOW if not (ROOT / place).exists()] == []
     assert list(SLOW) == sorted(set(SLOW))
+
+
+def test_what_is_thinned_is_there():
+    assert [place for place in THINNED if not (ROOT / place).is_file()] == []
+    assert list(THINNED) == sorted(THINNED)
+
+
+def test_a_test_of_many_cases_is_thinned_and_soak_has_all():
+    """A test that is named runs with all of its cases."""
+    where = "tests/udfs/test_coverage.py"
+    test, soak = (len(collected(where, **more)) for more in ({}, {"PRIVSQL_SOAK": "1"}))
+    assert 0.3 * soak < test < 0.6 * soak
+    named = f"{where}::test_single_condition_covers_at_any_size"
+    assert len(collected(named)) == len(collected(named, PRIVSQL_SOAK="1"))
 
 
 def test_a_folder_stands_for_what_is_in_it():
@@ -44,7 +59,7 @@ def test_a_folder_stands_for_what_is_in_it():
 def test_each_speed_leaves_out_what_it_says():
     """Nothing is lost: what a faster one runs, a slower one does."""
     quick, test, soak = (
-        collected(**more) for more in ({"PRIVSQL_QUICK": "1"}, {}, {"PRIVSQL_SOAK": "1"})
+        collected(*FILES, **more) for more in ({"PRIVSQL_QUICK": "1"}, {}, {"PRIVSQL_SOAK": "1"})
     )
     assert quick < test < soak
     assert {name.partition("::")[0] for name in quick} == {FILES[0]}

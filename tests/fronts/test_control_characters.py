@@ -12,7 +12,7 @@ import json
 import os
 import pty
 import re
-import subprocess
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,8 @@ from click.testing import CliRunner
 import privsql
 from privsql.errors import DataError, Place
 from privsql.fronts.cli.main import main
-from tests.fronts.test_cli import CLI, environment
+from tests.fronts.test_cli import environment
+from tests.programs import on_terminal
 
 ODD = "\x1b[31m\x07\n\x7f\x9b2J\u202e\u2028\t."
 # What a bar of progress writes itself: hide and show the cursor, and the same line again.
@@ -63,30 +64,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def seen(folder: Path, *words: str, given: str | None = None) -> str:
     """What a terminal gets of both streams; it has no size, as a pseudo-terminal's often has."""
     ours, theirs = pty.openpty()
-    child = subprocess.Popen(
-        [*CLI, *words],
-        stdin=subprocess.PIPE if given else subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=folder,
-        env=environment(NO_COLOR="1"),
-    )
+    heard: list[bytes] = []
+    reading = threading.Thread(target=lambda: heard.extend(iter(lambda: _part(ours), b"")))
+    reading.start()
+    asked = folder / "given.sql"
+    asked.write_text(given or "")
+    on_terminal(words, theirs, cwd=folder, env=environment(NO_COLOR="1"), given=asked)
     os.close(theirs)
-    if given and child.stdin:
-        child.stdin.write(given.encode())
-        child.stdin.close()
-    heard = b""
-    while True:
-        try:
-            part = os.read(ours, 10_000)
-        except OSError:  # how Linux says that the other side was closed
-            part = b""
-        if not part:
-            break
-        heard += part
-    child.wait(120)
+    reading.join(60)
     os.close(ours)
-    return heard.decode().replace("\r\n", "\n")
+    return b"".join(heard).decode().replace("\r\n", "\n")
+
+
+def _part(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 10_000)
+    except OSError:  # how Linux says that the other side was closed
+        return b""
 
 
 GROUPED = (
