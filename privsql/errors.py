@@ -76,12 +76,12 @@ class Notice:
     text: str
 
     def __str__(self) -> str:
-        """Format with its code.
+        """Format with its code; control characters of a value that it names are escaped.
 
         >>> print(Notice("domain", "the values are those of the public domain"))
         NOTICE [domain]: the values are those of the public domain
         """
-        return f"NOTICE [{self.code}]: {self.text}"
+        return f"NOTICE [{self.code}]: {printable(self.text)}"
 
 
 def how_many(count: int, one: str, several: str | None = None) -> str:

@@ -221,6 +221,41 @@ def test_what_is_refused_to_bi_tools(bi, text, verdict):
             assert problem.value.diag.message_detail.startswith("privsql: ")
 
 
+SNIPPETS = [code for language, code in blocks(BI) if language == "sql"]
+
+
+@pytest.mark.parametrize("text", SNIPPETS)
+def test_error_bars_as_columns(bi, text):
+    """A key, an estimate and the ends of its interval, also where a tool wraps the statement."""
+    import psycopg
+
+    given = {"host": "127.0.0.1", "port": bi.here("5433"), "dbname": "privsql", "user": "ann"}
+    with psycopg.connect(**given, password=PASSWORD) as connection:
+        rows = connection.execute(text).fetchall()
+        assert len(rows) == 2
+        for _, estimate, low, high in rows:
+            assert low < estimate < high
+        # The statement inside, asked alone, has the same figures.
+        inner = re.search(r"(?i)FROM \((SELECT .*?)\) (?:AS )?[\"v]", text)
+        if inner is not None:
+            assert sorted(connection.execute(inner[1]).fetchall()) == sorted(rows)
+
+
+def test_the_sql_of_every_tool_is_there():
+    text = BI.read_text()
+    for tool in ("Superset", "Metabase", "Grafana", "Power BI", "Tableau"):
+        assert "```sql\n" in text.partition(f"### {tool}: error bars\n")[2].partition("\n##")[0]
+
+
+def test_the_versions_of_drivers_are_those_that_run():
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
+    table = BI.read_text().partition("## Drivers")[2]
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| `make test` \|", table, re.MULTILINE)
+    names = {"psycopg": "psycopg", "asyncpg": "asyncpg", "SQLAlchemy": "SQLAlchemy"}
+    found = {name: version for name, version in rows if name in names}
+    assert found == {name: pinned[key] for name, key in names.items()}
+
+
 def test_every_command_and_option_is_documented():
     """On a change: python -m tests.docs.reference > docs/cli.md."""
     assert (ROOT / "docs" / "cli.md").read_text() == page() + "\n"

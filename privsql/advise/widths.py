@@ -21,8 +21,7 @@ from privsql.advise.pilots import CHOOSABLE, Pilots, Question
 from privsql.advise.text import Advice, Row, Tradeoff, entry, retention_lines
 from privsql.channels.channel import checked_number
 from privsql.errors import ProgrammingError
-from privsql.publish.checks import check_columns
-from privsql.publish.recode import open_for
+from privsql.publish.checks import check_columns, open_for
 from privsql.publish.source import Source
 from privsql.release.columns import EPSILON_LIMIT
 from privsql.release.spec import ColumnSpec, Spec
@@ -59,8 +58,9 @@ def advise_widths(
     chosen = _chosen(spec, [each.sql for each in questions], columns)
     if source is not None:
         spec = replace(spec, source=tuple(source), sources_joined=())
-    spec, opened = open_for(spec)
-    with closing(opened) as raw:
+    opened = open_for(spec)
+    spec = opened.spec
+    with closing(opened.source) as raw:
         check_columns(spec, raw)
         rarest = {column.name: _rarest(column, raw) for column in spec.sensitive}
         top = min(_limit(column, rarest[column.name]) for column in chosen)

@@ -9,10 +9,13 @@ recent     a bounded cache
 databases  in-memory databases that reach nothing outside
 embedded   beside the published table: read-only, locked
 memory     elsewhere: no release in sight, our functions at hand
+base       the databases of a session, wherever they run
+processes  the same in child processes, within a limit of memory
 """
 
 from __future__ import annotations
 
+from privsql.engines.base import Engines, Here, MemoryEngine, ScanEngine
 from privsql.engines.databases import Most
 from privsql.engines.embedded import Embedded
 from privsql.engines.memory import Memory
@@ -22,9 +25,13 @@ from privsql.engines.watch import Watch, watching
 __all__ = [
     "CanceledError",
     "Embedded",
+    "Engines",
+    "Here",
     "Memory",
+    "MemoryEngine",
     "Most",
     "OutOfMemoryError",
+    "ScanEngine",
     "TimedOutError",
     "Watch",
     "watching",

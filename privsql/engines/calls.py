@@ -100,6 +100,11 @@ class _Call(Generic[T]):
 _STILL: set[threading.Thread] = set()
 
 
+def left() -> int:
+    """How many statements are still being ended."""
+    return len(_STILL)
+
+
 @atexit.register
 def _wait_for_left() -> None:
     """Python ends threads at its own end, and DuckDB's C++ aborts the program when it is one."""

@@ -16,6 +16,7 @@ from privsql.errors import ProgrammingError, TooLargeError
 from privsql.release.names import quoted
 
 Parameters = Sequence[object] | Mapping[str, object]
+_KIND = b"privsql.kind"  # of a column, in the metadata of its field
 
 
 # Said of results that are fetched as Arrow without a relation.  Making the relation plans the
@@ -35,10 +36,11 @@ def checked(
     return statement, values
 
 
-# Statements that were read before, and characters of the longest of them: DuckDB takes milliseconds
-# to read a long one.  What is kept is its tree, bound to no database.
-_PARSED: Recent[str, duckdb.Statement] = Recent(512)
+# Statements that were read before, characters of the longest of them and of all: DuckDB takes
+# milliseconds to read a long one.  What is kept is its tree, bound to no database, which takes
+# many times the memory of its text.
 LONGEST = 100_000
+_PARSED: Recent[str, duckdb.Statement] = Recent(256, lambda kept: len(kept.query), 500_000)
 
 
 def parsed(cursor: Cursor, sql: str) -> duckdb.Statement:
@@ -88,6 +90,7 @@ def fetched(
             # On its own it is one whole SELECT, so no parenthesis in it closes ours.
             cut = f"SELECT * FROM (\n{sql}\n) LIMIT {most.rows + 1}"  # noqa: S608
             cursor.execute(parsed(cursor, cut), values)
+        kinds = [str(column[1]) for column in cursor.description or ()]
         table = cursor.to_arrow_table()
         if table is None:
             raise ProgrammingError("the statement returns no rows")
@@ -97,9 +100,18 @@ def fetched(
                 f" or {most.bytes} bytes",
                 hint="group by fewer or coarser values, or add a LIMIT",
             )
-        return table
+        return _labelled(table, kinds)
 
     return work
+
+
+def _labelled(table: pa.Table, kinds: Sequence[str]) -> pa.Table:
+    """Write on columns of UUIDs, which Arrow has as text, what they are: ``store`` reads it."""
+    for index, kind in enumerate(kinds):
+        if kind == "UUID":
+            labelled = table.field(index).with_metadata({_KIND: kind.encode()})
+            table = table.set_column(index, labelled, table.column(index))
+    return table
 
 
 def connected(
@@ -113,6 +125,7 @@ def connected(
         "autoinstall_known_extensions": "false",
         "allow_community_extensions": "false",
         "temp_directory": temporary,
+        "async_threads": 1,
         # Here, because a cursor does not take over what was SET for another.
         "python_enable_replacements": "false",
     }
@@ -148,9 +161,16 @@ def filling(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 def store(cursor: Cursor, name: str, table: pa.Table) -> None:
     """Copy a table into the in-memory database, where every cursor sees it."""
     cursor.register("privsql_incoming", table)
+    casts = [
+        f"CAST({quoted(field.name)} AS UUID) AS {quoted(field.name)}"
+        for field in table.schema
+        if (field.metadata or {}).get(_KIND) == b"UUID"
+    ]
+    columns = f"* REPLACE ({', '.join(casts)})" if casts else "*"
     try:
         cursor.execute(
-            f"CREATE OR REPLACE TABLE memory.main.{quoted(name)} AS FROM privsql_incoming"
+            f"CREATE OR REPLACE TABLE memory.main.{quoted(name)} AS"  # noqa: S608
+            f" SELECT {columns} FROM privsql_incoming"
         )
     finally:
         cursor.unregister("privsql_incoming")

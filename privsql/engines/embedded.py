@@ -59,12 +59,17 @@ class Embedded:
             self.release = checked(connection, Path(path))
             for name, table in (tables or {}).items():
                 _add(connection, name, table)
+        self.spilling = folder
         self._most = most
         self._calls = Calls(connection, prepare=[SEARCH_PATH])
 
     def scan(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one SELECT over the release and the public tables."""
         return self._calls.run(databases.fetched(sql, parameters, self._most))
+
+    def read(self, sql: str, parameters: Parameters = ()) -> pa.Table:
+        """Run one SELECT of ours whose result no analyst gets: as long as it is."""
+        return self._calls.run(databases.fetched(sql, parameters))
 
     def interrupt(self) -> None:
         """End the scans that are under way; each raises a ``CanceledError`` where it waits."""

@@ -1,10 +1,10 @@
-"""A bounded cache: what was used last."""
+"""A bounded cache: what was used last, up to a number and a weight."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -12,20 +12,28 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Values by key; beyond ``most`` of them the one that was used longest ago is dropped.
+    """Values by key; beyond ``most`` of them those that were used longest ago are dropped.
 
+    So are they while all together weigh more than ``heaviest``; by default each weighs nothing.
     Threads may share it.
 
     >>> cache: Recent[str, int] = Recent(2)
     >>> [cache.put(key, value) for value, key in enumerate("ab")]
-    [None, None]
+    [[], []]
     >>> cache.get("a"), cache.put("c", 2), cache.get("b")
-    (0, 1, None)
+    (0, [1], None)
+    >>> texts: Recent[int, str] = Recent(9, len, 5)
+    >>> [texts.put(len(text), text) for text in ("a", "bb", "cccc", "dddddd")]
+    [[], [], ['a', 'bb'], ['cccc', 'dddddd']]
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(
+        self, most: int, weigh: Callable[[V], int] = lambda _: 0, heaviest: int = 0
+    ) -> None:
+        self._most, self._weigh, self._heaviest = most, weigh, heaviest
         self._known: OrderedDict[K, V] = OrderedDict()
+        self._weights: dict[K, int] = {}
+        self.weight = 0
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
@@ -35,9 +43,17 @@ class Recent(Generic[K, V]):
                 self._known.move_to_end(key)
             return self._known.get(key)
 
-    def put(self, key: K, value: V) -> V | None:
-        """Keep a value; the one that is dropped for it, or None."""
+    def put(self, key: K, value: V) -> list[V]:
+        """Keep a value; those that are dropped for it."""
         with self._lock:
+            self.weight -= self._weights.get(key, 0)
+            self._weights[key] = self._weigh(value)
+            self.weight += self._weights[key]
             self._known[key] = value
             self._known.move_to_end(key)
-            return self._known.popitem(last=False)[1] if len(self._known) > self._most else None
+            dropped = []
+            while len(self._known) > self._most or self.weight > self._heaviest:
+                oldest, value = self._known.popitem(last=False)
+                self.weight -= self._weights.pop(oldest)
+                dropped.append(value)
+            return dropped

@@ -18,23 +18,21 @@ G_g is held for such groups only.  What is left of an answer after the passes de
     0 ........ noise ........ FAINT ........ 1      noise = max(3e-14, 64 eps sum|c|)
       in the span   not admitted    a new direction
 
+where noise is never taken to be more than 1e-9, and a direction needs 1,000 times its noise.
+
 In the span is always admitted: it says nothing new.  At a cap nothing is forgotten: what lies in
 the span is admitted, the rest is not, and ``Admission.cap`` names the cap.
 
 A group with more than ``any`` of all rows is as good as told by the count of everybody, so it is
 not protected and its rows count as known.  A smaller one whose share is above ``total`` may reach
 that share and no more; otherwise the count of everybody would be refused.  (reconstruction, 8)
-
-Not yet in use: see ``policy.functions``.  What else is missing is a history that holds answers as
-(condition and weight with constants, key, weights by values of public tuples), so that
-they can be evaluated anew on a later publication; ``restore`` takes them without judging.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg
@@ -51,6 +49,8 @@ SLACK = 1e-9
 UNTOUCHED = 1e-12
 # Groups are watched from this share of the limit on, when some have to be anyway.
 SOON = 0.75
+# Groups whose exact leverage is computed to say how close an account is.
+MOST_LOOKED_AT = 200
 # Directions that wait before they are added to the matrices of watched groups.
 WAITING = 32
 
@@ -95,12 +95,36 @@ class Admission:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How close answers are to the limits: shares of them, and the group that it concerns."""
+
+    any: float = 0.0  # largest leverage of a group, as a share of its limit
+    total: float = 0.0  # likewise of its own count
+    size: int = 0  # rows of the group that is closest
+    answers: int = 0
+
+    @property
+    def share(self) -> float:
+        """The larger one."""
+        return max(self.any, self.total)
+
+    def counting(self, answers: int) -> Standing:
+        """The same after so many answers."""
+        return replace(self, answers=answers)
+
+
+@dataclass(frozen=True)
 class Proposal:
     """An admission that is not yet in force."""
 
     admission: Admission
     state: State
     token: object
+
+    @property
+    def standing(self) -> Standing:
+        """How close the account would be to its limits."""
+        return self.state.standing()
 
 
 @dataclass(frozen=True)
@@ -162,6 +186,10 @@ class Account:
         """Leverage and total of every group, exact; a look at the account, not a decision."""
         return self._state.leverages()
 
+    def standing(self, exact: bool = False) -> Standing:
+        """How close answers are to the limits; not ``exact`` are leverages of watched groups."""
+        return self._state.standing(exact=exact)
+
 
 class Groups:
     """What does not change: groups of coordinates, their sizes and limits."""
@@ -173,7 +201,8 @@ class Groups:
         self.sizes = np.bincount(self.of_atom, rows)
         self.root = functions[0].coordinates
         share = self.sizes / rows.sum()
-        self.kept = share[self.of_atom] <= limits.any
+        self.protected = share <= limits.any
+        self.kept = self.protected[self.of_atom]
         self.most = limits.any + SLACK
         self.most_total = np.maximum(limits.total, np.minimum(share, limits.any)) + SLACK
 
@@ -245,6 +274,8 @@ class State:
         for g, found in trial.watched.items():
             if g not in self.watched and found.upto == self.pushed:
                 self.watched[g] = found
+        # Those may have coordinates that only the proposal's functions brought.
+        self.factor.width = max(self.factor.width, trial.factor.width)
 
     @property
     def entries(self) -> int:
@@ -311,7 +342,7 @@ class State:
         found = self.factor.residual(vector.x)
         if found.inside:
             return sound and not vector.wild, None
-        if not sound or found.length < FAINT:
+        if not sound or found.length < FAINT or not found.known:
             if isinstance(part.function, Expressed):
                 self.cap = "functions"
             return False, None
@@ -321,21 +352,22 @@ class State:
         self.factor.push(vector, found)
         return True, found.x / found.length
 
-    def accept(self, part: Part) -> None:
-        """Take in a part whatever it does."""
+    def accept(self, part: Part) -> bool:
+        """Take in a part whatever it does; whether its direction is known."""
         vector, _ = self.unit(part)
         if vector is None:
-            return
+            return True
         if vector.function < 0:
             raise DataError("an earlier answer needs more functions than may be held")
         found = self.factor.residual(vector.x)
         if found.inside:
-            return
+            return True
         self.factor.push(vector, found)
         self.dense = (*self.dense, part)
         u = found.x / found.length
         gain = self.groups.by_group(u * u)
         self._add([u], np.minimum(self.bound, self.trace) + gain, gain)
+        return found.known
 
     # -- many cells ----------------------------------------------------------------------
 
@@ -349,15 +381,20 @@ class State:
         made.factor.width = max(made.factor.width, blocks.rows.shape[1])
         made.trace, made.totals = self.groups.of_blocks(blocks)
         made.bound = made.trace.copy()
-        for part in dense:
-            made.accept(part)
+        if not all(made.accept(part) for part in dense):
+            return None
         for part in new:
             vector, _ = made.unit(part)
-            left = None if vector is None else made.factor.residual(vector.x)
-            if left is not None and not left.inside:
+            if vector is None:
+                continue
+            left = made.factor.residual(vector.x)
+            if left.inside and vector.wild:
+                return None
+            if not left.inside:
                 if left.length < FAINT or made.factor.count >= self.caps.answers:
                     return None
-                made.accept(part)
+                if not made.accept(part):
+                    return None
         return made if made.within(self) else None
 
     def within(self, before: State) -> bool:
@@ -367,7 +404,9 @@ class State:
         if bool(((self.totals > groups.most_total) & (told > UNTOUCHED)).any()):
             return False
         gain = self.trace - before.trace
-        self.bound = np.minimum(self.bound, self.trace)
+        # The span holds the one before, so an eigenvalue has grown by no more than the trace.
+        grown = np.minimum(before.bound, before.trace) + np.maximum(gain, 0.0)
+        self.bound = np.minimum(np.minimum(self.bound, self.trace), grown)
         doubtful = np.flatnonzero((self.bound > groups.most) & (gain > UNTOUCHED))
         return self._exact([], doubtful, self.bound, self.factor.count)
 
@@ -466,6 +505,36 @@ class State:
         made = cut.T @ cut
         made[:old, :old] += known.matrix
         return _Watched(made, self.pushed)
+
+    def standing(self, exact: bool = False) -> Standing:
+        """How close it is to the limits; groups that are not protected are left out."""
+        groups = self.groups
+        shares = np.where(groups.protected, self.totals / groups.most_total, 0.0)
+        g = int(shares.argmax())
+        total, largest, of = float(shares[g]), 0.0, g
+        if exact:
+            largest, of = self._largest()
+        else:
+            for each in self.watched:
+                if groups.protected[each] and float(self.bound[each]) > largest:
+                    largest, of = float(self.bound[each]), each
+        any_ = min(largest / groups.most, 1.0)
+        size = int(groups.sizes[of if any_ > total else g])
+        return Standing(any_, min(total, 1.0), size)
+
+    def _largest(self) -> tuple[float, int]:
+        """The largest leverage of a protected group, and the group."""
+        bound = np.where(self.groups.protected, np.minimum(self.bound, self.trace), 0.0)
+        best, of = 0.0, int(bound.argmax())
+        for g in np.argsort(-bound)[:MOST_LOOKED_AT]:
+            if bound[g] <= best:
+                break
+            ids = self.groups.coordinates(np.array([g]), self.factor.width)
+            Q = self.factor.columns(ids, self.factor.count)[0]
+            found = top(Q.T @ Q, 0.0)
+            if found > best:
+                best, of = found, int(g)
+        return best, of
 
     def leverages(self) -> tuple[Floats, Floats]:
         """Of every group."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.linalg import blas
 
-from privsql.policy.functions import EPSILON, Floats, Functions, Ints
+from privsql.policy.functions import EPSILON, KNOWN, MOST, Floats, Functions, Ints
 
 T = TypeVar("T", np.int32, np.float64)
 
@@ -59,7 +59,12 @@ class Residual:
     @property
     def inside(self) -> bool:
         """Whether the vector lies in the span."""
-        return self.length <= self.noise
+        return self.length <= min(self.noise, MOST)
+
+    @property
+    def known(self) -> bool:
+        """Whether what is left is more than rounding, so that it has a direction."""
+        return self.noise <= KNOWN * self.length
 
 
 class Factor:
@@ -175,7 +180,9 @@ class Factor:
                 noise = max(SPAN, PER_TERM * float(np.abs(total).sum()))
             length = float(np.linalg.norm(x))
             terms = 1.0 / self.least + float(np.abs(total).sum())
-            if length <= noise or length > ENOUGH * before or PER_TERM * terms < EXACT * length:
+            if length <= min(noise, MOST) or length > ENOUGH * before:
+                break
+            if PER_TERM * terms < EXACT * length:
                 break
         return Residual(x, length, noise, along)
 
@@ -218,7 +225,7 @@ class Factor:
         # Once through all weights, for the atoms of all sets together.
         wanted = (np.arange(len(self._used))[:, np.newaxis] * atoms + some).ravel()
         table = sparse.csc_array(self.alpha[0][:count, wanted])
-        made = []
+        made: list[Floats] = []
         for mine in ids:
             Q = np.zeros((count, mine.size))
             atom = np.searchsorted(some, self.functions.where[mine])
@@ -227,18 +234,32 @@ class Factor:
                 those = np.flatnonzero(mine < F.size)
                 cut = table[:, slot * some.size + atom[those]]
                 Q[:, those] += cut.toarray() * F[mine[those]]
-            if self.blocks is not None:
-                touching, part = self._touching(mine)
-                for b, row in zip(touching, part, strict=True) if count else ():
-                    dense = np.zeros(self.width)
-                    own = slice(self.blocks.indptr[b], self.blocks.indptr[b + 1])
-                    dense[self.blocks.indices[own]] = self.blocks.data[own]
-                    Q = Q - np.outer(self.times(dense)[:count], row)
-                Q = np.concatenate([_solved(self, Q), part])
-            else:
-                Q = _solved(self, Q)
             made.append(Q)
-        return made
+        if self.blocks is not None:
+            return self._beside(self.blocks, ids, made)
+        return [_solved(self, Q) for Q in made]
+
+    def _beside(
+        self, blocks: sparse.csr_array, ids: list[Ints], made: list[Floats]
+    ) -> list[Floats]:
+        """The same where there are blocks: their part of V is taken away, their rows come last."""
+        found = [self._touching(mine) for mine in ids]
+        of_block: dict[int, list[tuple[int, int]]] = {}
+        for s, (touching, _) in enumerate(found):
+            for i, b in enumerate(touching.tolist()):
+                of_block.setdefault(b, []).append((s, i))
+        # Block by block: a product with all answers is dear, and many sets touch the same block.
+        for b, those in of_block.items() if self.count else ():
+            dense = np.zeros(self.width)
+            own = slice(blocks.indptr[b], blocks.indptr[b + 1])
+            dense[blocks.indices[own]] = blocks.data[own]
+            inner = self.times(dense)
+            for s, i in those:
+                made[s] -= np.outer(inner[: len(made[s])], found[s][1][i])
+        return [
+            np.concatenate([_solved(self, Q), part])
+            for Q, (_, part) in zip(made, found, strict=True)
+        ]
 
     def _touching(self, mine: Ints) -> tuple[Ints, Floats]:
         """The rows of the blocks that are not zero on these coordinates, and those parts."""

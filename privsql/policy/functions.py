@@ -26,9 +26,6 @@ again on its rows against explicit orthonormal vectors, which are kept where the
 found again accurately (``KEEP``).  A residual that is neither noise nor large enough for its
 direction to be known (``FAINT``) makes the function faint in that atom: nothing may be answered
 there that uses it.  (reconstruction, 8)
-
-Not yet in use: the gate still asks for sketches (``policy.vectors``).  The next step is a scan of
-each function's values by row, in the stored order of group, atom and rowid, in their place.
 """
 
 from __future__ import annotations
@@ -43,7 +40,6 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from privsql.errors import DataError
-from privsql.policy.leverage import Atoms
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -52,6 +48,10 @@ Bytes = NDArray[np.uint8]
 
 EPSILON = float(np.finfo(np.float64).eps)
 MOST_BYTES = 512 * 2**20
+# Answers that agree but for a millionth, one after another, make rounding errors as large as one
+# likes.  So no more than MOST is ever taken for rounding, and a direction has to be known to a
+# share KNOWN of its length; otherwise a group could hide in what is put down to rounding.
+MOST, KNOWN = 1e-9, 1e-3
 # Squares of residuals, as shares of the function's own square within the atom.
 NEAR, KEEP = 1e-3, 1e-3
 # Lengths of residuals within an atom: noise, as a share of all lengths that were added up, and
@@ -64,13 +64,76 @@ LONG = 1_024
 
 
 @dataclass(frozen=True)
+class Atoms:
+    """Distinct public tuples: how many rows each has, and the personal group it lies in."""
+
+    rows: Ints
+    groups: Ints
+    kind: str = ""  # of coordinates, where equal counts do not make them the same
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not describe tuples."""
+        if self.rows.shape != self.groups.shape or self.rows.ndim != 1 or not self.rows.size:
+            raise DataError("atoms need one row count and one group number each")
+        if int(self.rows.min()) < 1:
+            raise DataError("an atom without rows is not a public tuple of the table")
+
+    @property
+    def digest(self) -> str:
+        """Names this state of the table: vectors over other atoms mean something else."""
+        head = np.array([self.rows.size], dtype="<i8")
+        parts = (head, self.rows.astype("<i8"), self.groups.astype("<i8"))
+        text = b"".join(part.tobytes() for part in parts) + self.kind.encode()
+        return hashlib.sha256(text).hexdigest()
+
+
+@dataclass(frozen=True)
 class Expressed:
     """A function in coordinates: what is known of it already, and what would be new."""
 
     known: Floats  # along the coordinates so far
     fresh: Floats  # per atom, the length of the residual: a new coordinate, or 0
     faint: Bools  # per atom, whether the residual is too faint to have a direction
-    kept: dict[int, Floats]  # atoms whose orthonormal vectors must be explicit, new one last
+    kept: dict[int, Longer]  # atoms whose orthonormal vectors must be explicit
+
+
+@dataclass(frozen=True)
+class Longer:
+    """Orthonormal vectors over the rows of an atom, and one more that is new."""
+
+    Q: Floats
+    T: Floats  # coordinates of the functions that made them, a triangle
+    q: Floats
+    t: Floats
+
+
+class Explicit:
+    """Orthonormal vectors over the rows of an atom, with room for more."""
+
+    def __init__(self, Q: Floats, T: Floats) -> None:
+        self.count = len(Q)
+        self._Q, self._T = Q, T
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._Q.nbytes + self._T.nbytes
+
+    @property
+    def parts(self) -> tuple[Floats, Floats]:
+        """The vectors, and the triangle."""
+        return self._Q[: self.count], self._T[: self.count, : self.count]
+
+    def push(self, q: Floats, t: Floats) -> None:
+        """One more."""
+        n = self.count
+        if n == len(self._Q):
+            Q, T = self.parts
+            room = n + max(4, n // 4)
+            self._Q, self._T = np.zeros((room, Q.shape[1])), np.zeros((room, room))
+            self._Q[:n], self._T[:n, :n] = Q, T
+        self._Q[n], self._T[n, : n + 1] = q, t
+        self.count += 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +165,7 @@ class Functions:
         self._rows = _Rows(atoms, lengths, times)
         self._values: list[Bytes | Floats] = []
         self._numbers: dict[bytes, int] = {}
-        self._explicit: dict[int, Floats] = {}
+        self._explicit: dict[int, Explicit] = {}
         self._lock = threading.RLock()
         size = atoms.rows.size
         self.where = np.arange(size, dtype=np.int64)  # atom of each coordinate
@@ -128,9 +191,10 @@ class Functions:
     @property
     def held(self) -> int:
         """Bytes held, other than indices."""
-        arrays: list[Bytes | Floats] = [*self._values, *self._explicit.values()]
+        arrays: list[Bytes | Floats] = [*self._values]
         arrays += [function.coordinates for function in self._functions]
-        return sum(each.nbytes for each in arrays)
+        explicit = sum(each.nbytes for each in self._explicit.values())
+        return explicit + sum(each.nbytes for each in arrays)
 
     # -- a new one -----------------------------------------------------------------------
 
@@ -149,7 +213,10 @@ class Functions:
             found = self._express(scaled, stored)
             new = np.flatnonzero(found.fresh)
             more = stored.nbytes + 8 * (found.known.size + new.size)
-            more += sum(each.nbytes for each in found.kept.values())
+            more += sum(
+                each.q.nbytes + (0 if a in self._explicit else each.Q.nbytes + each.T.nbytes)
+                for a, each in found.kept.items()
+            )
             if self.held + more > self.most_bytes:
                 return found
             self._numbers[name] = len(self._functions)
@@ -158,7 +225,8 @@ class Functions:
     def _append(self, stored: Bytes | Floats, found: Expressed, new: Ints) -> Function:
         self._values.append(stored)
         self._offsets.append(self.width)
-        self._explicit.update(found.kept)
+        for a, each in found.kept.items():
+            self._explicit.setdefault(a, Explicit(each.Q, each.T)).push(each.q, each.t)
         self.where = np.concatenate([self.where, new])
         coordinates = np.concatenate([found.known, found.fresh[new]])
         faint = found.faint if found.faint.any() else None
@@ -186,22 +254,22 @@ class Functions:
         again &= square > 0
         fresh = np.sqrt(np.where(again | (square == 0), 0.0, np.maximum(left, 0.0)))
         faint = self._rows.tiny(scaled)
-        kept: dict[int, Floats] = {}
+        kept: dict[int, Longer] = {}
         order = np.argsort(self.where, kind="stable") if again.any() else np.empty(0, np.int64)
         bounds = np.searchsorted(self.where[order], [np.arange(atoms), np.arange(1, atoms + 1)])
         for a in np.flatnonzero(again) if order.size else ():
             mine = order[bounds[0][a] : bounds[1][a]]
-            rest, Q, added = self._on_rows(int(a), mine, scaled, known)
+            rest, Q, T, added = self._on_rows(int(a), mine, scaled, known)
             length, norm = float(np.sqrt(square[a])), float(np.linalg.norm(rest))
             noise = NOTHING * max(length, added)
-            if norm <= min(noise, FAINT * length) or len(Q) == rest.size:
+            if norm <= min(noise, MOST * length) or len(Q) == rest.size:
                 continue
             if norm < FAINT * length:
                 faint[a] = True
                 continue
             fresh[a] = norm
             if norm * norm < KEEP * length * length or int(a) in self._explicit:
-                kept[int(a)] = np.concatenate([Q, rest[np.newaxis] / norm])
+                kept[int(a)] = Longer(Q, T, rest / norm, np.append(known[mine], norm))
         return Expressed(known, fresh, faint, kept)
 
     def _substituted(self, stored: Bytes | Floats) -> Floats:
@@ -219,30 +287,33 @@ class Functions:
 
     def _on_rows(
         self, a: int, mine: Ints, scaled: Bools | Floats, known: Floats
-    ) -> tuple[Floats, Floats, float]:
-        """One atom, against orthonormal vectors over its rows: what is left, and the vectors.
+    ) -> tuple[Floats, Floats, Floats, float]:
+        """One atom, against orthonormal vectors over its rows: what is left, the vectors, T.
 
         Coordinates ``known`` are put right in place.  The number is the length of all that has
         to be added up to make the function of earlier ones: rounding is in proportion to it.
         """
         root = self._rows.roots(a)
         rest = scaled[self._rows.of(a)] * root
-        # The functions that brought its coordinates, made orthonormal by those.
-        makers = np.searchsorted(self._offsets, mine, side="right") - 1
-        T = np.zeros((mine.size, mine.size))
-        for i, j in enumerate(makers):
-            T[i, : i + 1] = self._functions[j].coordinates[mine[: i + 1]]
-        Q = self._explicit.get(a)
-        if Q is None:
-            B = np.array([self._rows.part(self._values[j], a) for j in makers]) * root
-            Q = np.asarray(linalg.solve_triangular(T, B, lower=True, check_finite=False))
+        held = self._explicit.get(a)
+        Q, T = self._orthonormal(a, mine, root) if held is None else held.parts
         known[mine] = 0.0
         for _ in range(3):
             along = Q @ rest
             rest = rest - along @ Q
             known[mine] += along
         shares = linalg.solve_triangular(T.T, known[mine], lower=False, check_finite=False)
-        return rest, Q, float(np.abs(shares) @ np.linalg.norm(T, axis=1))
+        return rest, Q, T, float(np.abs(shares) @ np.linalg.norm(T, axis=1))
+
+    def _orthonormal(self, a: int, mine: Ints, root: Floats) -> tuple[Floats, Floats]:
+        """The functions that brought an atom's coordinates, made orthonormal by those."""
+        makers = np.searchsorted(self._offsets, mine, side="right") - 1
+        T = np.zeros((mine.size, mine.size))
+        for i, j in enumerate(makers):
+            T[i, : i + 1] = self._functions[j].coordinates[mine[: i + 1]]
+        B = np.array([self._rows.part(self._values[j], a) for j in makers]) * root
+        Q = np.asarray(linalg.solve_triangular(T, B, lower=True, check_finite=False))
+        return Q, T
 
 
 class _Rows:

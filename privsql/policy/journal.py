@@ -1,6 +1,6 @@
 """The audit log: who asked what, and the decision.  Never a result.
 
-One line of JSON a statement, with a checksum as its last field:
+One line of JSON for every statement and every login that fails, with a checksum as its last field:
 
     {"time":"...","user":"...",...,"check":"<16 hex digits of SHA-256 of what stands before>"}
 
@@ -32,7 +32,8 @@ from pathlib import Path
 from privsql.errors import DataError, OperationalError
 from privsql.files import lock, sync, unlock
 
-DECISIONS = ("answered", "refused", "failed", "flagged")
+# The last is of a login: somebody who was not let in.
+DECISIONS = ("answered", "refused", "failed", "flagged", "denied")
 MEGABYTE = 10**6
 
 # Seconds to wait for others who write.
@@ -71,6 +72,7 @@ class Entry:
     time: str = ""  # UTC, ISO 8601; the writer's clock where it is empty
     characters: int = 0  # of the whole statement, which may be cut
     digest: str = ""  # SHA-256 of the whole statement
+    address: str = ""  # of a client who was denied; no other line has the field
 
     def __post_init__(self) -> None:
         """Keep results out: every field but the statement is a code, a name or a number."""
@@ -136,6 +138,7 @@ class Journal:
         return replace(
             entry,
             user=entry.user[:_LONGEST_NAME],
+            address=entry.address[:_LONGEST_NAME],
             statement=statement[: self._characters],
             tables=tuple(name[:_LONGEST_NAME] for name in entry.tables[:_MOST_TABLES]),
             time=entry.time or datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -204,6 +207,8 @@ def _numbered(path: Path, n: int) -> Path:
 
 def _line(entry: Entry) -> bytes:
     fields = {name: getattr(entry, name) for name in _WRITTEN.split()}
+    if entry.address:
+        fields["address"] = entry.address
     # ASCII: whatever a user's text holds, a line is one line and can be encoded.
     body = json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode("ascii")
     return body[:-1] + b',"check":"' + digest(body)[:16].encode() + b'"}\n'

@@ -2,8 +2,9 @@
 
 Every limit ends in an error that names it, and the session goes on.  Time is that of the whole
 statement: reading it, planning, each scan, reconstruction.  Memory is that of DuckDB, once for
-the database beside the published table and once for the one that answers; what Python needs
-to read a statement is held by its length and depth.
+the database beside the published table and once for the one that answers; behind a server, the
+process of both may have no more than that and some room, whatever the memory is for
+(``engines.processes``).  What Python needs to read a statement is held by its length and depth.
 """
 
 from __future__ import annotations

@@ -96,12 +96,18 @@ def floats(cells: pa.Table, name: str) -> NDArray[np.float64]:
 
 
 def notices(
-    verdict: Verdict, policy: Policy, label: Callable[[int], str] | None = None
+    verdict: Verdict,
+    policy: Policy,
+    label: Callable[[int], str] | None = None,
+    *,
+    alone: bool = False,
 ) -> list[Notice]:
     """Notices about cells that were hidden or are personal.
 
-    ``label`` names a cell by its keys, for those that are answered all the same.
+    ``label`` names a cell by its keys, for those that are answered all the same; ``alone`` says
+    that only the answers of one statement were compared.
     """
+    others = "other answers of the statement" if alone else "earlier answers"
     near = count({i: cells & verdict.refused[i] for i, cells in verdict.close.items()})
     hidden = count(verdict.refused) - near
     found = [
@@ -115,8 +121,8 @@ def notices(
         (
             "difference",
             near,
-            f"{how_many(near, 'cell is', 'cells are')} not answered: together with earlier"
-            f" answers {'they' if near > 1 else 'it'} would single out one personal group",
+            f"{how_many(near, 'cell is', 'cells are')} not answered: together with {others}"
+            f" {'they' if near > 1 else 'it'} would single out one personal group",
         ),
     ]
     if policy.personal_groups == "flag":
@@ -131,12 +137,51 @@ def notices(
             (
                 "difference",
                 together,
-                f"{how_many(together, 'cell')}, together with earlier answers,"
+                f"{how_many(together, 'cell')}, together with {others},"
                 f" single{'' if together > 1 else 's'} out one personal group"
                 f"{_named(verdict.close, label)}",
             ),
         ]
     return [Notice(code, text) for code, many, text in found if many]
+
+
+# Shares of a limit from which on a user is told how close the account is.
+NEAR = (0.8, 0.95)
+CAPS = {
+    "functions": "the server holds no more functions of measures for this table",
+    "answers": "your account holds no more answers",
+    "groups": "your account watches no more groups",
+}
+
+
+def warnings(cap: str | None, before: float, after: float) -> list[Notice]:
+    """Notices about a cap that was met, and about shares of a limit before and after an answer."""
+    found = []
+    if cap is not None:
+        text = f"{CAPS[cap]}: only what follows from earlier answers is answered"
+        found.append(Notice("account-cap", text))
+    if any(before < at <= after for at in NEAR):
+        found.append(
+            Notice(
+                "account",
+                f"your answers have reached {after:.0%} of what may be told about one"
+                " personal group: some further questions will be refused; SHOW privsql.account"
+                " says how close you are",
+            )
+        )
+    return found
+
+
+def size_class(rows: int) -> str:
+    """The size of a group, as roughly as tells nothing of it.
+
+    >>> size_class(7), size_class(40), size_class(0)
+    ('1 to 9', '10 to 99', '')
+    """
+    if rows < 1:
+        return ""
+    low = 10 ** (len(str(rows)) - 1)
+    return f"{low:,} to {10 * low - 1:,}"
 
 
 def count(cells: Mapping[int, Bools]) -> int:
@@ -154,8 +199,10 @@ def _named(cells: Mapping[int, Bools], label: Callable[[int], str] | None) -> st
     return f": {'; '.join(shown)}{more}"
 
 
-def refusal(verdict: Verdict, columns: list[str], policy: Policy) -> PersonalGroup:
-    """The error for a single answer."""
+def refusal(
+    verdict: Verdict, columns: list[str], policy: Policy, *, alone: bool = False
+) -> PersonalGroup:
+    """The error for a single answer; ``alone``: compared within one statement only."""
     named = ", ".join(columns)
     where = f"the conditions on {named} select" if columns else "the conditions select"
     hint = "drop or widen one of these conditions, or ask for a larger group."
@@ -163,6 +210,11 @@ def refusal(verdict: Verdict, columns: list[str], policy: Policy) -> PersonalGro
         return PersonalGroup(f"{where} one personal group", hint=hint)
     if count(verdict.few):
         return PersonalGroup(f"{where} fewer than {policy.min_rows} rows", hint=hint)
+    if alone:
+        return TooClose(
+            "the aggregates of this statement together would single out one personal group",
+            hint="weigh rows alike, and let conditions differ by more than one personal group.",
+        )
     return TooClose(
         "together with your earlier answers this would single out one personal group",
         hint="ask for a group that differs from those before by more than one personal group.",

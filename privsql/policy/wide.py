@@ -9,19 +9,34 @@ decides as cell by cell would: leverages only grow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse import csgraph
 
-from privsql.policy.blocks import Memory, components, orthonormal
 from privsql.policy.factor import SPAN, widened
-from privsql.policy.functions import Bools, Floats, Function, Functions, Ints
+from privsql.policy.functions import (
+    EPSILON,
+    KNOWN,
+    MOST,
+    Bools,
+    Floats,
+    Function,
+    Functions,
+    Ints,
+)
 
 if TYPE_CHECKING:
     from privsql.policy.account import Part, State
+
+# So many rows at most are made orthogonal as one block.
+TOGETHER = 64
+
+Memory = dict[bytes, tuple[Floats, Ints, float]]
 
 # From so many vectors on cells are taken together.
 MANY = 64
@@ -67,7 +82,7 @@ def units_of(functions: Functions, kept: Bools, parts: Sequence[Part]) -> Units:
     pieces, order = [], []
     for number, those in by_function.items():
         order += those
-        if number < 0:  # at the cap on functions: one by one
+        if number < 0:  # at the cap on functions: later, one by one
             sound[those] = False
             pieces.append(sparse.csr_array((len(those), functions.width)))
             continue
@@ -141,14 +156,28 @@ class _Trial:
 
     def run(self) -> tuple[State, Bools]:
         """What ``decide`` promises."""
-        rest = self._easy()
+        state = self._together(self._easy())
+        if self._past_cap():
+            # In the span they are answered; otherwise the account names the cap.
+            state = self._one_by_one(state, self._past_cap())
+        return state, self.admitted
+
+    def _together(self, rest: list[int]) -> State:
         made = self._attempt(rest)
         if made is not None:
             self.admitted[rest] = True
-            return made, self.admitted
+            return made
         if sum(len(self.cells[c]) for c in rest) <= MOST_DENSE:
-            return self._one_by_one(rest), self.admitted
-        return self._halves(rest), self.admitted
+            return self._one_by_one(self.state, rest)
+        return self._halves(rest)
+
+    def _past_cap(self) -> list[int]:
+        """Cells of a function that could not be stored."""
+        return [
+            c
+            for c, cell in enumerate(self.cells)
+            if not all(isinstance(part.function, Function) for part in cell)
+        ]
 
     def _easy(self) -> list[int]:
         """Cells in the span of the blocks are admitted; the rest, without what is refused."""
@@ -193,6 +222,9 @@ class _Trial:
             return self.state
         X = sparse.csr_array(self.units.rows[lines])
         sets, wide = components(X)
+        # A weight as small as noise could hide in the span of the cells beside it.
+        if any(each.size > 1 and bool(self.units.wild[lines[each]].any()) for each in sets):
+            return None
         made = [orthonormal(X, [each], self.memory) for each in sets]
         if not made or min(least for _, least in made) <= self.state.faint:
             return None
@@ -211,8 +243,9 @@ class _Trial:
             found.added = [self.parts[i] for i in lines]
         return found
 
-    def _one_by_one(self, rest: list[int]) -> State:
-        made = self.state.fork()
+    def _one_by_one(self, state: State, rest: list[int]) -> State:
+        made = state.fork()
+        made.added, made.cap = list(state.added), state.cap
         for c in rest:
             self.admitted[c] = made.take(self.cells[c])
         return made
@@ -265,3 +298,91 @@ def _joined(old: Blocks | None, new: Blocks) -> tuple[Blocks, list[Part]]:
         ),
         carried,
     )
+
+
+# -- sparse rows, orthonormal without fill-in ----------------------------------------
+
+
+def noise(atoms: int) -> float:
+    """What rounding alone leaves of a unit vector that lies in the span, with room to spare."""
+    return EPSILON * (64 + math.sqrt(atoms))
+
+
+def components(units: sparse.csr_array) -> tuple[list[Ints], Ints]:
+    """Sets of few rows that share no atom with one another, and the wide rows left over.
+
+    A total ties all cells of a ROLLUP together: where a set is too large, its widest rows go.
+    """
+    rows, atoms = units.shape
+    lengths = np.diff(units.indptr)
+    kept: Ints = np.arange(rows, dtype=np.int64)
+    while True:
+        part = sparse.csr_array(units[kept])
+        line = np.repeat(np.arange(kept.size), np.diff(part.indptr))
+        ties = sparse.coo_array(
+            (np.ones(part.nnz, dtype=np.int8), (line, kept.size + part.indices)),
+            shape=(kept.size + atoms, kept.size + atoms),
+        )
+        label = csgraph.connected_components(ties.tocsr(), directed=False)[1][: kept.size]
+        names, owner, counts = np.unique(label, return_inverse=True, return_counts=True)
+        # A few rows over much of the table are not sparse once they are orthogonal.
+        wide = (counts[owner] > 1) & (8 * lengths[kept] > atoms)
+        if not wide.any():
+            large = counts[owner] > TOGETHER
+            if not large.any():
+                break
+            wide = large & (lengths[kept] > np.median(lengths[kept[large]]))
+            wide = wide if wide.any() else large
+        kept = kept[~wide]
+    order = np.argsort(owner, kind="stable")
+    sets = np.split(kept[order], np.cumsum(counts)[:-1]) if names.size else []
+    return sets, np.setdiff1d(np.arange(rows), kept)
+
+
+def orthonormal(
+    units: sparse.csr_array, sets: list[Ints], memory: Memory
+) -> tuple[sparse.csr_array, float]:
+    """Orthonormal sparse rows of all sets; ``memory`` saves doing a set twice."""
+    alone = np.array([part[0] for part in sets if part.size == 1], dtype=np.int64)
+    pieces = [sparse.csr_array(units[alone])]
+    faintest = 1.0
+    for part in sets:
+        if part.size == 1:
+            continue
+        cut = sparse.csr_array(units[part])
+        key = cut.indptr.tobytes() + cut.indices.tobytes() + cut.data.tobytes()
+        if key not in memory:
+            atoms = np.unique(cut.indices).astype(np.int64)
+            memory[key] = (*_few(cut[:, atoms].toarray(), atoms),)
+        Q, atoms, least = memory[key]
+        faintest = min(faintest, least)
+        rows, columns = np.nonzero(Q)
+        pieces.append(
+            sparse.csr_array(
+                (Q[rows, columns], (rows, atoms[columns])), shape=(len(Q), units.shape[1])
+            )
+        )
+    return sparse.csr_array(sparse.vstack(pieces, format="csr")), faintest
+
+
+def _few(X: Floats, atoms: Ints) -> tuple[Floats, Ints, float]:
+    """Gram and Schmidt, twice, over a few rows; the smallest residual that counted as new.
+
+    A direction is known no better than those that were taken away from it, so errors grow from
+    row to row.  A residual that they reach is neither new nor in the span: then it is 0.
+    """
+    Q = np.empty((0, X.shape[1]))
+    errors = np.empty(0)  # of the rows of Q
+    least, faintest = noise(X.shape[1]), 1.0
+    for x in X:
+        along = np.abs(Q @ x)
+        for _ in range(3):
+            x = x - (Q @ x) @ Q
+        left = float(np.linalg.norm(x))
+        error = max(least, float(along @ errors))
+        if left <= min(error, MOST):
+            continue
+        faintest = min(faintest, left if error <= KNOWN * left else 0.0)
+        Q = np.concatenate([Q, x[np.newaxis] / left])
+        errors = np.append(errors, error / left)
+    return Q, atoms, faintest

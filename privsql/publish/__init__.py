@@ -3,9 +3,9 @@
     formats   what a file is, by its name and its first bytes
     source    CSV, Parquet or DuckDB
     types     types that Arrow has no word for
-    checks    what is refused before a row is read
     recode    raw values as the spec recodes them
     misfits   values that do not fit the spec, of all columns
+    checks    a source opened for its spec, and what is refused of it
     prepare   domain and channel of each column
     keys      the publisher's key, its ledger and its draws
     perturb   columns and rows perturbed

@@ -1,20 +1,91 @@
-"""Checks before any row is read: names, types, units, and files that would be overwritten."""
+"""Checks of a source against its spec, before anything is made of it.
+
+    opened    the source: columns that are missing, and values that do not fit, of all columns
+    columns   names and types that no release can hold
+    units     how many rows a person has
+    files     what would be overwritten
+
+Whoever reads raw rows for a spec opens them here, so that all read the same and none reads rows
+that were not checked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.publish.groups.units import rows_per_unit, rows_told
 from privsql.publish.keys.ledger import ROW
+from privsql.publish.misfits import misfits
+from privsql.publish.recode import moved, recoded, with_observed
 from privsql.publish.report import Notes
-from privsql.publish.source import Source, readable
+from privsql.publish.source import Source, in_utc, open_source, readable
 from privsql.release.names import RESERVED
 from privsql.release.reading import folded
 from privsql.release.spec import Spec, check_source_columns
 
 # Types whose values groups cannot be told apart by, as DuckDB calls them.
 NESTED = {"list", "array", "struct", "map", "union", "variant"}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Raw rows as a spec recodes them, each value of which fits it."""
+
+    spec: Spec  # observed domains are settled
+    source: Source
+    rows: int
+
+
+def open_for(
+    spec: Spec,
+    paths: Sequence[str] | None = None,
+    notes: Notes | None = None,
+    *,
+    text: Collection[str] = (),
+    cast: bool = False,
+    show_values: bool = False,
+) -> Opened:
+    """Open the source of a spec, or other paths, check its values and recode them.
+
+    Refused are sources whose columns are not those of the spec, values that do not fit it, all
+    columns at once, and observed domains that show too much.  Columns in ``text`` are text in CSV
+    files; ``cast`` allows text in place of numbers; ``show_values`` puts values into the error
+    about them.
+    """
+    joined = spec.sources_joined if paths is None else ()
+    given = spec.source if paths is None else paths
+    source = open_source(given, joined=joined, on=spec.join, text=(*spec.words, *text))
+    with ExitStack() as failing:
+        failing.callback(source.close)
+        opened = checked(source, spec, notes or Notes(), cast=cast, show_values=show_values)
+        failing.pop_all()
+    return opened
+
+
+def checked(
+    source: Source,
+    spec: Spec,
+    notes: Notes,
+    *,
+    cast: bool = False,
+    show_values: bool = False,
+    before: int = 0,
+) -> Opened:
+    """Check the values of an open source, of all columns at once, and recode them.
+
+    Rows are counted after those ``before``.
+    """
+    check_source_columns(spec, source.names)
+    source = in_utc(source, [column.name for column in spec.sensitive])
+    found = misfits(source, spec, cast=cast, before=before)
+    found.raise_any(show_values=show_values)
+    spec = with_observed(source, spec, notes)
+    notes.move(*moved(source, spec))
+    return Opened(spec, recoded(source, spec), found.rows)
 
 
 def check_columns(spec: Spec, raw: Source) -> None:

@@ -88,11 +88,15 @@ def said(path: Path) -> str:
     return SAID if copied else str(path)
 
 
-def spooled(folder: Path) -> str:
-    """Copy standard input into a private folder, named by what it is; returns the path."""
+def spooled(folder: Path, begun: bytes = b"") -> str:
+    """Copy standard input into a private folder, named by what it is; returns the path.
+
+    ``begun`` are bytes that were read of it already.
+    """
     stream: Any = getattr(sys.stdin, "buffer", None)
     made = folder / SPOOLED
     with made.open("wb") as file:
+        file.write(begun)
         if stream is None:  # replaced by a stream of text
             file.write(sys.stdin.read().encode())
         else:
@@ -101,6 +105,11 @@ def spooled(folder: Path) -> str:
         start = file.read(16)
     ending = next((end for magic, end in ENDINGS.items() if start.startswith(magic)), ".csv")
     return str(made.rename(made.with_suffix(".duckdb" if _is_duckdb(start) else ending)))
+
+
+def is_text(start: bytes) -> bool:
+    """Whether a file that begins so may be CSV that is not compressed."""
+    return bool(start) and _what(start) is None and b"\x00" not in start
 
 
 def one_stdin(paths: Sequence[str]) -> bool:

@@ -28,12 +28,11 @@ import pyarrow as pa
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError
 from privsql.files import commit
-from privsql.publish.checks import check_columns, check_units, spare
+from privsql.publish.checks import check_columns, check_units, open_for, spare
 from privsql.publish.database import store, working
 from privsql.publish.groups.numbering import group_rows, marked, stage_again
 from privsql.publish.groups.sampling import cut_down
 from privsql.publish.keys.ledger import ROW
-from privsql.publish.misfits import misfits
 from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.rows import (
     Progress,
@@ -42,7 +41,7 @@ from privsql.publish.perturb.rows import (
     published_channel,
 )
 from privsql.publish.prepare import WHOLE, Job, resolve
-from privsql.publish.recode import check_unique, open_for
+from privsql.publish.recode import check_unique
 from privsql.publish.report import Notes, PublishReport
 from privsql.publish.rounded import Rounding
 from privsql.publish.staging import check_room, staging
@@ -64,13 +63,15 @@ def publish(
     seed: int | None = None,
     accept_loss: bool = False,
     show_values: bool = False,
+    ignore_disk: bool = False,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> PublishReport:
     """Publish a table as a release: one DuckDB file with the published rows and the manifest.
 
     ``source`` overrides the spec's; ``-`` is standard input.  ``seed`` is for tests and makes the
-    release unsafe.  ``show_values`` puts values that do not fit into the error about them, and
+    release unsafe.  ``ignore_disk`` tries although the disk seems too small; it fails then without
+    harm where it is.  ``show_values`` puts values that do not fit into the error about them, and
     ``say`` takes what is to be told before the work begins.  Nothing is left on disk unless all
     of it succeeded.
     """
@@ -81,14 +82,13 @@ def publish(
     paths = [source] if isinstance(source, str) else source
     with ExitStack() as held:
         folder = held.enter_context(staging(target, force=force))
-        wanted, opened = open_for(wanted, paths, notes, show_values=show_values)
-        raw = held.enter_context(closing(opened))
+        opened = open_for(wanted, paths, notes, show_values=show_values)
+        wanted, raw = opened.spec, held.enter_context(closing(opened.source))
         check_columns(wanted, raw)
         check_unique(wanted, raw)
         spare(target, raw, wanted, spec)
-        checked = misfits(raw, wanted)
-        checked.raise_any(show_values=show_values)
-        need = check_room(folder, checked.rows, len(wanted.public) + len(wanted.sensitive))
+        width = len(wanted.public) + len(wanted.sensitive)
+        need = check_room(folder, opened.rows, width, ignored=ignore_disk)
         if need is not None and say is not None:
             say(need)
         several = check_units(wanted, raw, notes)

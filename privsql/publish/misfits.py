@@ -1,17 +1,21 @@
 """Values that do not fit the spec, found in one pass over all columns before anything is written.
 
-    source ── batch ── codes of each sensitive column ── where there is none: a misfit
+    source ── batch ── values of any column ── where they cannot be read or cast: a misfit
+                    ├─ codes of each sensitive column ── where there is none: a misfit
                     └─ units ── where there is none: a misfit
 
-Codes are those that publishing computes, so what passes here is published.  A misfit is told
+Codes are those that publishing computes, so what passes here is published.  Columns of CSV files
+are all read, since a type that was guessed from the first rows may fail at any later one; the
+file is read as text then, and what does not fit its type is one more misfit.  A misfit is told
 by its column, its number and its first rows, counted from 1 after the line of names, and by what
 to change; its values only where the publisher asks for them, on a terminal of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import duckdb
@@ -25,8 +29,9 @@ from privsql.channels import Domain, Grid
 from privsql.channels.domain import NULL, OUTSIDE
 from privsql.errors import DataError, DomainError, how_many
 from privsql.publish.keys.ledger import ROW
-from privsql.publish.source import BATCH, Source, readable
-from privsql.publish.types import keep_types, plain
+from privsql.publish.recode import tried, uncastable
+from privsql.publish.source import BATCH, Source, UnreadableError, readable, reread
+from privsql.publish.types import READ_AS, keep_types, plain
 from privsql.release.columns import ColumnSpec
 from privsql.release.reading import folded
 from privsql.release.spec import Spec
@@ -38,16 +43,6 @@ NAMED, SHOWN = 5, 5
 
 # Longest text that is shown of one value.
 LONGEST = 40
-
-# Types that text is read as, by the kind of a domain, in DuckDB's words.
-READ_AS = {
-    "integer": "BIGINT",
-    "decimal": "DECIMAL(18,4)",
-    "real": "DOUBLE",
-    "date": "DATE",
-    "timestamp": "TIMESTAMP",
-    "boolean": "BOOLEAN",
-}
 
 
 @dataclass(frozen=True)
@@ -140,11 +135,12 @@ class _Column:
     """One sensitive column: its values outside the domain, and its NULLs."""
 
     def __init__(self, spec: ColumnSpec, domain: Domain) -> None:
-        self.spec, self.domain = spec, domain
+        self.spec, self.domain, self.clipped = spec, domain, spec.recoding.clip
         self.outside, self.endless, self.null = _Found(), _Found(), _Found()
         self.unlike = ""
 
-    def add(self, start: int, values: Any) -> None:
+    def add(self, start: int, values: Any, lost: Mask | None = None) -> None:
+        """Look at more values; those ``lost`` in reading are NULL and no misfits of this kind."""
         values = plain(values)
         try:
             codes = self.domain.places(values)
@@ -158,14 +154,15 @@ class _Column:
             outside &= _mask(finite)
         self.outside.add(start, outside, values)
         if not self.domain.nullable:
-            self.null.add(start, codes == NULL, None)
+            null = codes == NULL
+            self.null.add(start, null if lost is None else null & ~lost, None)
 
     def found(self) -> Iterator[Misfit]:
         name = self.spec.name
         if self.unlike:
             change = f'write cast = "{READ_AS.get(self.domain.kind, "VARCHAR")}"'
             yield Misfit(name, 0, self.unlike, (), f"{change}, or describe the domain in its type")
-        if self.outside.count:
+        if self.outside.count and not self.clipped:
             lying = how_many(self.outside.count, "value lies", "values lie")
             yield _misfit(
                 name,
@@ -201,11 +198,11 @@ class _Text:
         self.read = _Column(spec, domain)
         self.unread = _Found()
 
-    def add(self, start: int, values: Any) -> None:
+    def add(self, start: int, values: Any, lost: Mask | None = None) -> None:
         read = read_text(values, self.domain)
-        unread: Any = pc.and_(pc.is_valid(values), pc.is_null(read))
-        self.unread.add(start, _mask(unread), values)
-        self.read.add(start, read)
+        unread = _mask(pc.and_(pc.is_valid(values), pc.is_null(read)))
+        self.unread.add(start, unread, values)
+        self.read.add(start, read, unread if lost is None else unread | lost)
 
     def found(self) -> Iterator[Misfit]:
         kind = READ_AS[self.domain.kind]
@@ -219,7 +216,7 @@ class _Text:
                 f"{unlike} text that cannot be read as {what}",
                 "correct these in the source, or empty them and write nullable = true",
             )
-        elif not self.cast:
+        if not self.cast and not self.unread.count:
             change = f'write cast = "{kind}"'
             yield Misfit(self.spec.name, 0, f"it is text, and its domain has {what}", (), change)
         else:
@@ -232,10 +229,11 @@ class _Unit:
     def __init__(self, name: str) -> None:
         self.name, self.null = name, _Found()
 
-    def add(self, start: int, values: Any) -> None:
+    def add(self, start: int, values: Any, lost: Mask | None = None) -> None:
         values = plain(values)
         null: Any = pc.is_null(values, nan_is_null=pa.types.is_floating(values.type))
-        self.null.add(start, _mask(null), None)
+        missing = _mask(null)
+        self.null.add(start, missing if lost is None else missing & ~lost, None)
 
     def found(self) -> Iterator[Misfit]:
         if self.null.count:
@@ -248,73 +246,159 @@ class _Unit:
             )
 
 
-def misfits(source: Source, spec: Spec, *, cast: bool = False) -> Checked:
+@dataclass(frozen=True)
+class _Lost:
+    """Values of one column that cannot be read or cast, beside their condition and themselves."""
+
+    name: str
+    wrong: duckdb.Expression
+    value: duckdb.Expression
+    problem: str  # "cannot be cast to INTEGER"
+    change: str
+    seen: _Found = field(default_factory=_Found)
+
+    def add(self, start: int, wrong: Any, values: Any) -> Mask:
+        mask = _mask(pc.fill_null(plain(wrong), False))
+        self.seen.add(start, mask, plain(values))
+        return mask
+
+    def found(self) -> Iterator[Misfit]:
+        if self.seen.count:
+            problem = f"{how_many(self.seen.count, 'value')} {self.problem}"
+            yield _misfit(self.name, self.seen, problem, self.change)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One column of the pass: what may be lost on the way to its value, and what it must be."""
+
+    lost: tuple[_Lost, ...]
+    value: duckdb.Expression
+    check: _Column | _Text | _Unit | None = None
+
+    @property
+    def expressions(self) -> list[duckdb.Expression]:
+        return [*(part for each in self.lost for part in (each.wrong, each.value)), self.value]
+
+    def add(self, start: int, columns: Sequence[Any]) -> None:
+        lost: Mask | None = None
+        for i, each in enumerate(self.lost):
+            mask = each.add(start, *columns[2 * i : 2 * i + 2])
+            lost = mask if lost is None else lost | mask
+        if self.check is not None:
+            self.check.add(start, columns[-1], lost)
+
+    def found(self) -> Iterator[Misfit]:
+        for each in self.lost:
+            yield from each.found()
+        if self.check is not None:
+            yield from self.check.found()
+
+
+def misfits(source: Source, spec: Spec, *, cast: bool = False, before: int = 0) -> Checked:
     """Look at every value once: which columns have values that the spec does not allow.
 
-    ``cast``: text that can be read as what the domain has is as good as that.  Columns whose
-    domain is observed have none.
+    ``source`` is not recoded yet.  ``cast``: text that can be read as what the domain has is as
+    good as that.  Columns whose domain is observed have only values that cannot be read or cast.
+    Rows are counted after those ``before``.
     """
-    kinds = {folded(name): kind for name, kind in source.columns}
-    checks: dict[str, _Column | _Text | _Unit] = {}
-    for column in spec.sensitive:
-        domain = column.domain
-        if domain is None:
-            continue
-        if kinds[folded(column.name)] == "VARCHAR" and domain.kind in READ_AS:
-            checks[column.name] = _Text(column, domain, cast=cast)
-        else:
-            checks[column.name] = _Column(column, domain)
-    if spec.unit != ROW:
-        checks[""] = _Unit(spec.unit)  # which may be a sensitive column as well
-    if not checks:
-        return Checked(source.rows(), ())
+    try:
+        return _passed(source, {}, spec, cast=cast, before=before)
+    except UnreadableError:
+        read = reread(source)
+        if read is None:
+            raise
+        found = _passed(*read, spec, cast=cast, before=before)
+        if not found.misfits:  # the reader knows more of its problem
+            raise
+        return found
+
+
+def _passed(
+    source: Source, texts: Mapping[str, str], spec: Spec, *, cast: bool, before: int
+) -> Checked:
+    looks = list(_looks(source, texts, spec, cast=cast))
     rows = 0
-    for batch in source.batches([name or spec.unit for name in checks], exact=True):
-        for check, values in zip(checks.values(), batch.columns, strict=True):
-            check.add(rows, values)
-        rows += batch.num_rows
-    return Checked(rows, tuple(each for check in checks.values() for each in check.found()))
-
-
-def uncast(source: Source, wrong: Mapping[str, tuple[duckdb.Expression, str]]) -> Checked:
-    """Values that cannot be cast: by column, the condition that says so and the type."""
-    if not wrong:
-        return Checked(0, ())
-    conditions = [condition.alias(f"wrong{i}") for i, (condition, _) in enumerate(wrong.values())]
-    values = [ColumnExpression(name) for name in wrong]
     with readable():
-        keep_types(source.connection, False)
-        reader = source.relation.select(*conditions, *values).to_arrow_reader(BATCH)
-        found, rows = [_Found() for _ in wrong], 0
-        for batch in reader:
-            for i, each in enumerate(found):
-                mask: Any = pc.fill_null(batch.column(i), False)
-                each.add(rows, _mask(mask), batch.column(len(found) + i))
+        # Names of our own: one column may be looked at as a value and as the unit.
+        chosen = [part for look in looks for part in look.expressions]
+        if not chosen:
+            return Checked(source.rows(), ())
+        relation = source.relation.select(*(e.alias(f"c{i}") for i, e in enumerate(chosen)))
+        keep_types(source.connection, True)
+        for batch in relation.to_arrow_reader(BATCH):
+            columns = iter(batch.columns)
+            for look in looks:
+                look.add(before + rows, list(islice(columns, len(look.expressions))))
             rows += batch.num_rows
-    named = zip(wrong.items(), found, strict=True)
-    return Checked(
-        rows,
-        tuple(
-            _misfit(
-                name,
-                each,
-                f"{how_many(each.count, 'value')} cannot be cast to {kind}",
-                "cast to a type that holds them, or clean the source first",
-            )
-            for (name, (_, kind)), each in named
-            if each.count
-        ),
-    )
+    return Checked(rows, tuple(each for look in looks for each in look.found()))
+
+
+def _looks(source: Source, texts: Mapping[str, str], spec: Spec, *, cast: bool) -> Iterator[_Look]:
+    relation = source.relation
+    kinds = {folded(n): (n, k) for n, k in zip(relation.columns, relation.types, strict=True)}
+    for column in spec.columns:
+        if column.role not in ("public", "sensitive"):
+            continue
+        name, kind = kinds[folded(column.name)]
+        lost = [*_unread(name, kind, texts, column), *_uncast(name, kind, column)]
+        if column.role == "public" or column.domain is None:
+            if lost or source.csv is not None:
+                yield _Look(tuple(lost), ColumnExpression(name))
+            continue
+        value, there = tried(relation, column, name, kind)
+        if there.id == "varchar" and column.domain.kind in READ_AS:
+            check: _Column | _Text = _Text(column, column.domain, cast=cast)
+        else:
+            check = _Column(column, column.domain)
+        yield _Look(tuple(lost), value, check)
+    if spec.unit != ROW:
+        name, kind = kinds[folded(spec.unit)]  # which may be a sensitive column as well
+        yield _Look(tuple(_unread(name, kind, texts, None)), ColumnExpression(name), _Unit(name))
+
+
+def _unread(
+    name: str, kind: Any, texts: Mapping[str, str], column: ColumnSpec | None
+) -> Iterator[_Lost]:
+    """Values of a CSV file that are not of the type that its first rows have."""
+    if name not in texts:
+        return
+    value, text = ColumnExpression(name), ColumnExpression(texts[name])
+    change = "correct these in the source"
+    if column is not None and column.domain is not None:
+        change += ", or empty them and write nullable = true"
+    elif (
+        column is not None and not column.recoding.bins and not isinstance(column.recoding.cut, str)
+    ):
+        change += ', or write cast = "VARCHAR" to read the column as text'
+    wrong = text.isnotnull() & value.isnull()
+    yield _Lost(name, wrong, text, f"cannot be read as {kind}, the type of its first rows", change)
+
+
+def _uncast(name: str, kind: Any, column: ColumnSpec) -> Iterator[_Lost]:
+    wanted = column.recoding.cast
+    if wanted is not None:
+        wrong = uncastable(name, kind, wanted)
+        change = "cast to a type that holds them, or clean the source first"
+        yield _Lost(name, wrong, ColumnExpression(name), f"cannot be cast to {wanted}", change)
 
 
 def read_text(values: Any, domain: Domain) -> Any:
-    """Texts as the numbers or times of a domain, NULL where they cannot be read as such."""
+    """Texts as the numbers or times of a domain, NULL where they cannot be read as such.
+
+    Where some have digits after the point, whole numbers come as numbers with a point, as a CSV
+    file has them: what they are rounded to is the domain's to say.
+    """
     if domain.kind not in READ_AS or not pa.types.is_string(values.type):
         return values
     with duckdb.connect(config={"temp_directory": ""}) as con:
         texts = con.from_arrow(pa.table({"text": values}))
-        read = texts.project(f"TRY_CAST(text AS {READ_AS[domain.kind]}) AS read").to_arrow_table()
-    return read.column(0).combine_chunks()
+        kinds = [READ_AS[domain.kind], *["DOUBLE"] * (domain.kind == "integer")]
+        tried = ", ".join(f"TRY_CAST(text AS {kind})" for kind in kinds)
+        read = [each.combine_chunks() for each in texts.project(tried).to_arrow_table().columns]
+    if len(read) == 2 and not read[0].cast(pa.float64(), safe=False).equals(read[1]):
+        return read[1]
+    return read[0]
 
 
 def _mask(array: Any) -> Mask:

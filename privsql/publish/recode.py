@@ -9,7 +9,7 @@ same.  Conditions and constants are expressions with bound values; nothing is pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -21,14 +21,13 @@ from duckdb import CaseExpression, ColumnExpression, ConstantExpression, Functio
 
 from privsql.channels import Categorical, Grid
 from privsql.errors import DataError, how_many
-from privsql.publish.misfits import uncast
 from privsql.publish.report import Moved, Notes
 from privsql.publish.rounded import naming
-from privsql.publish.source import Source, in_utc, open_source, readable
-from privsql.publish.types import WHOLE_NUMBERS, keep_types
+from privsql.publish.source import Source, readable
+from privsql.publish.types import READ_AS, WHOLE_NUMBERS, keep_types
 from privsql.release.reading import folded
 from privsql.release.recoding import OTHER, Edge, Recoding
-from privsql.release.spec import ColumnSpec, Spec, check_source_columns, with_domain
+from privsql.release.spec import ColumnSpec, Spec, with_domain
 from privsql.release.store import count_rows
 
 Relation = duckdb.DuckDBPyRelation
@@ -46,36 +45,6 @@ LEAST_ROWS = 10
 # A public column in which more rows than this have a value of their own identifies people.
 UNIQUE_SHARE = 0.95
 FEW_ROWS = 20
-
-
-def open_for(
-    spec: Spec,
-    paths: Sequence[str] | None = None,
-    notes: Notes | None = None,
-    *,
-    text: Collection[str] = (),
-    show_values: bool = False,
-) -> tuple[Spec, Source]:
-    """Open the source of a spec, or other paths, and recode it; observed domains are settled.
-
-    Refused are sources whose columns are not those of the spec, values that cannot be cast, and
-    observed domains that show too much.  Columns in ``text`` are text in CSV files; ``show_values``
-    puts values that cannot be cast into the error about them.
-    """
-    joined = spec.sources_joined if paths is None else ()
-    given = spec.source if paths is None else paths
-    source = open_source(given, joined=joined, on=spec.join, text=(*spec.words, *text))
-    told = notes or Notes()
-    try:
-        check_source_columns(spec, source.names)
-        source = in_utc(source, [column.name for column in spec.sensitive])
-        check_casts(source, spec, show_values=show_values)
-        spec = with_observed(source, spec, told)
-        told.move(*moved(source, spec))
-        return spec, recoded(source, spec)
-    except BaseException:
-        source.close()
-        raise
 
 
 def recoded(source: Source, spec: Spec) -> Source:
@@ -114,7 +83,7 @@ def moved(source: Source, spec: Spec) -> tuple[tuple[Moved, ...], tuple[Moved, .
     counted: list[Expression] = []
     for column in wanted:
         name, kind = kinds[folded(column.name)]
-        value, kind = _cast(ColumnExpression(name), kind, column.recoding.cast)
+        value, kind = _ready(ColumnExpression(name), kind, column)
         outside = _outside(value, kind, column)
         counted += [_count(outside), FunctionExpression("count", value)]
     with readable():
@@ -130,17 +99,6 @@ def moved(source: Source, spec: Spec) -> tuple[tuple[Moved, ...], tuple[Moved, .
     return tuple(clipped), tuple(others)
 
 
-def check_casts(source: Source, spec: Spec, *, show_values: bool = False) -> None:
-    """Refuse values that the type of ``cast`` does not hold, all columns at once."""
-    kinds = {folded(n): (n, k) for n, k in zip(source.names, source.relation.types, strict=True)}
-    wrong = {}
-    for column in spec.columns:
-        if column.recoding.cast is not None:
-            name, kind = kinds[folded(column.name)]
-            wrong[name] = (uncastable(name, kind, column.recoding.cast), column.recoding.cast)
-    uncast(source, wrong).raise_any(show_values=show_values)
-
-
 def uncastable(name: str, kind: Type, wanted: str) -> Expression:
     """Whether a value cannot be cast: there is no such value, or digits would be lost."""
     value, target = ColumnExpression(name), duckdb.sqltype(wanted)
@@ -153,6 +111,22 @@ def uncastable(name: str, kind: Type, wanted: str) -> Expression:
         elif kind.id == "varchar":
             bad = bad | (made.try_cast(double) != value.try_cast(double))
     return value.isnotnull() & bad
+
+
+def tried(relation: Relation, column: ColumnSpec, name: str, kind: Type) -> tuple[Expression, Type]:
+    """A sensitive value as it will be with its type, NULL where it cannot be cast.
+
+    Text in place of numbers or times stays what it is.
+    """
+    wanted = column.recoding.cast
+    given, there = ColumnExpression(name), kind
+    if wanted is not None:
+        there = duckdb.sqltype(wanted)
+        given = given.try_cast(there)
+    if there.id == "varchar" and column.domain is not None and column.domain.kind in READ_AS:
+        return given, there
+    rest = replace(column, recoding=replace(column.recoding, cast=None))
+    return _Recoded(relation, rest, given, there).value, there
 
 
 def with_observed(source: Source, spec: Spec, notes: Notes) -> Spec:
@@ -257,7 +231,7 @@ class _Recoded:
     @property
     def value(self) -> Expression:
         recoding = self.column.recoding
-        value, kind = _cast(self.given, self.kind, recoding.cast)
+        value, kind = _ready(self.given, self.kind, self.column)
         if recoding.mapping:
             value, kind = _mapped(value, recoding), TEXT
         if recoding.top is not None:
@@ -364,6 +338,14 @@ def _cast(value: Expression, kind: Type, wanted: str | None) -> tuple[Expression
         return value, kind
     target = duckdb.sqltype(wanted)
     return value.cast(target), target
+
+
+def _ready(value: Expression, kind: Type, column: ColumnSpec) -> tuple[Expression, Type]:
+    """A value as it can be compared with a domain: cast, or read where text is to be clipped."""
+    value, kind = _cast(value, kind, column.recoding.cast)
+    if column.recoding.clip and kind.id == "varchar" and column.domain is not None:
+        value, kind = _cast(value, kind, READ_AS[column.domain.kind])
+    return value, kind
 
 
 def _mapped(value: Expression, recoding: Recoding) -> Expression:

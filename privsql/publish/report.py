@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from privsql.errors import how_many
@@ -72,9 +72,26 @@ class Notes:
             if each.moved:
                 self.say(str(each))
 
+    def merge(self, other: Notes) -> None:
+        """Note what was said of a later part of the same rows: numbers add, sentences are one."""
+        self.clipped = _added(self.clipped, other.clipped)
+        self.others = _added(self.others, other.others)
+        moved = {str(each) for each in (*other.clipped, *other.others)}
+        self.facts += [each for each in other.facts if each not in (*self.facts, *moved)]
+        self.warnings += [each for each in other.warnings if each not in self.warnings]
+
     def depends_on_raw(self, what: str) -> None:
         """Note that something public was computed from raw data: no epsilon for the release."""
         self.raw.append(what)
+
+
+def _added(first: tuple[Moved, ...], second: tuple[Moved, ...]) -> tuple[Moved, ...]:
+    if not first:
+        return second
+    return tuple(
+        replace(a, moved=a.moved + b.moved, values=a.values + b.values)
+        for a, b in zip(first, second, strict=True)
+    )
 
 
 @dataclass(frozen=True)

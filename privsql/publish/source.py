@@ -16,7 +16,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +28,7 @@ import pyarrow as pa
 from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
-from privsql.publish.database import MEMORY, quiet
+from privsql.publish.database import MEMORY, quiet, store
 from privsql.publish.formats import (
     CSV,
     DUCKDB,
@@ -68,6 +68,8 @@ class Source:
     files: tuple[str, ...]
     # The private folder of parts that were joined, or of standard input.
     held: ExitStack = field(default_factory=ExitStack)
+    # How CSV files are read, whose types are guessed from the first rows: a later one may not fit.
+    csv: Mapping[str, Any] | None = None
 
     @cached_property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -182,6 +184,37 @@ def open_source(
         return replace(opened, held=held.pop_all())
 
 
+def as_text(source: Source, names: Collection[str]) -> Source:
+    """CSV files with some more columns as text; other sources as they are."""
+    if source.csv is None or not names:
+        return source
+    with readable():
+        told = dict.fromkeys(names, "VARCHAR")
+        read = _read_csv(source.connection, source.files, told, source.csv)
+        return replace(source, relation=read)
+
+
+def tabled(source: Source) -> Source:
+    """CSV files as a table, for whoever reads them several times; other sources as they are.
+
+    It is in memory that spills to a private folder, and its rows are in no order.
+    """
+    if source.csv is None:
+        return source
+    with ExitStack() as held, readable():
+        spill = held.enter_context(private_folder())
+        held.enter_context(source.held)
+        folder = str(spill).replace("'", "''")
+        source.connection.execute(
+            f"SET temp_directory = '{folder}'; SET memory_limit = '{MEMORY}';"
+            " SET preserve_insertion_order = false"
+        )
+        with _roomy():
+            store(source.connection, "CREATE TABLE source_rows AS", source.relation)
+        made = source.connection.table("source_rows")
+        return replace(source, relation=made, csv=None, held=held.pop_all())
+
+
 def in_utc(source: Source, names: Collection[str]) -> Source:
     """The source with the named columns' times in UTC where they have a time zone.
 
@@ -222,13 +255,84 @@ def _open_files(files: list[str], text: Collection[str]) -> Source:
                 hint="give CSV or Parquet files of one kind, or one DuckDB file",
             )
         failing.pop_all()
-    return Source(connection, relation, tuple(files))
+    return Source(connection, relation, tuple(files), csv={} if kinds <= CSV else None)
+
+
+def reread(source: Source) -> tuple[Source, dict[str, str]] | None:
+    """CSV files whose types were guessed wrong: values that are of them, NULL in place of others.
+
+    Beside the columns stands the text of each that is not text itself, under the name that is
+    given for it.  None for other sources, where types are not guessed.
+    """
+    if source.csv is None:
+        return None
+    told = dict.fromkeys(source.names, "VARCHAR")
+    texts, chosen = {}, []
+    with readable():
+        written = _read_csv(source.connection, source.files, told, source.csv)
+        formats = _formats(source)
+        for i, (name, kind) in enumerate(zip(source.names, source.relation.types, strict=True)):
+            text: duckdb.Expression = ColumnExpression(written.columns[i])
+            value = text
+            if str(kind) != "VARCHAR":
+                value = text.try_cast(kind)
+                if kind.id in formats:
+                    form = ConstantExpression(formats[kind.id])
+                    value = FunctionExpression("try_strptime", text, form).try_cast(kind)
+                texts[name] = f"privsql_text_{i}"
+                chosen.append(text.alias(texts[name]))
+            chosen.append(value.alias(name))
+        return replace(source, relation=written.select(*chosen)), texts
+
+
+def _formats(source: Source) -> dict[str, str]:
+    """How days and moments are written in CSV files, where that is not ISO's way."""
+    sniffed = source.connection.execute(
+        "SELECT DateFormat, TimestampFormat FROM sniff_csv(?)", [source.files[0]]
+    ).fetchall()
+    return {
+        kind: form for kind, form in zip(("date", "timestamp"), sniffed[0], strict=True) if form
+    }
+
+
+def open_csv(
+    file: str, text: Collection[str], types: Mapping[str, str], options: Mapping[str, Any]
+) -> Source:
+    """Open a part of a CSV stream, with the types that an earlier part had, if there was one."""
+    check_files([file])
+    with readable(), ExitStack() as failing:
+        connection = failing.enter_context(duckdb.connect(config={"temp_directory": ""}))
+        if types:
+            relation = _read_csv(quiet(connection), [file], types, options)
+        else:
+            relation = _csv(quiet(connection), [file], text, options)
+        failing.pop_all()
+    return Source(connection, relation, (file,), csv=options)
+
+
+def csv_dialect(source: Source) -> tuple[dict[str, Any], int]:
+    """How a CSV file is written, and how many lines stand before its names."""
+    with readable():
+        found = source.connection.execute(
+            "SELECT Delimiter, Quote, Escape, SkipRows, DateFormat, TimestampFormat"
+            " FROM sniff_csv(?, header = true)",
+            [source.files[0]],
+        ).fetchall()[0]
+    # Quotes that its first rows do not have may come later.
+    signs = ['"' if sign in (None, "", "(empty)") else sign for sign in found[1:3]]
+    options = {"header": True, "delimiter": found[0], "quotechar": signs[0]}
+    options |= {"escapechar": signs[1], "skiprows": found[3]}
+    forms = zip(("date_format", "timestamp_format"), found[4:], strict=True)
+    return options | {key: form for key, form in forms if form}, int(found[3])
 
 
 def _csv(
-    connection: duckdb.DuckDBPyConnection, files: list[str], text: Collection[str]
+    connection: duckdb.DuckDBPyConnection,
+    files: Sequence[str],
+    text: Collection[str],
+    options: Mapping[str, Any] | None = None,
 ) -> duckdb.DuckDBPyRelation:
-    relation = connection.read_csv(files)  # type: ignore[arg-type]
+    relation = _read_csv(connection, files, {}, options or {})
     if len(relation.columns) == 1 and re.search(r"[,;\t|]", relation.columns[0]):
         raise DataError(
             "the source cannot be read as CSV: its lines do not have as many fields as the first",
@@ -238,7 +342,19 @@ def _csv(
     kinds = zip(relation.columns, map(str, relation.types), strict=True)
     told = {n: "VARCHAR" for n, kind in kinds if n.casefold() in words and kind != "VARCHAR"}
     # Only what is there may be told, so the files are looked at once more.
-    return connection.read_csv(files, dtype=told) if told else relation  # type: ignore[arg-type]
+    return _read_csv(connection, files, told, options or {}) if told else relation
+
+
+def _read_csv(
+    connection: duckdb.DuckDBPyConnection,
+    files: Sequence[str],
+    types: Mapping[str, str],
+    options: Mapping[str, Any],
+) -> duckdb.DuckDBPyRelation:
+    told: dict[str, Any] = {"dtype": dict(types)} if types else {}
+    if types and "delimiter" in options:  # nothing is left to be guessed
+        told = {"columns": dict(types), "auto_detect": False}
+    return connection.read_csv(list(files), **told, **options)  # type: ignore[arg-type]
 
 
 def _open_joined(joined: Sequence[Sequence[str]], on: str | None, text: Collection[str]) -> Source:
@@ -369,8 +485,8 @@ def _roomy() -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException:
         raise OperationalError(
-            "there is not enough disk space to join the parts of the source",
-            hint="set TMPDIR to a disk with room for two copies of them",
+            "there is not enough disk space for a copy of the source",
+            hint="set TMPDIR to a disk with room for two copies of it",
         ) from None
 
 
@@ -406,6 +522,10 @@ def check_no_release(connection: duckdb.DuckDBPyConnection, file: str) -> None:
         raise release_refused(Path(file.partition("::")[0]))
 
 
+class UnreadableError(DataError):
+    """Rows whose values are not of the types of their columns."""
+
+
 def _where(problem: str) -> str:
     """Which line and column the CSV reader stopped at, without the value that it quotes."""
     line, column = (re.search(each, problem) for each in (CSV_LINE, CSV_COLUMN))
@@ -432,7 +552,7 @@ def readable() -> Iterator[None]:
             ) from None
         if isinstance(problem, duckdb.IOException):
             raise OperationalError("the source cannot be read as a file of its kind") from None
-        raise DataError(
+        raise UnreadableError(
             f"the source cannot be read: {_where(str(problem))} not fit the types of its columns",
             hint="mixed types in a CSV column are the usual cause; write them as text",
         ) from None

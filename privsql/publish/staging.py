@@ -36,9 +36,10 @@ FAILED = (
 # Private folders begin with this, and so do their locks, which end in ``LOCK``.
 PRIVATE, LOCK = "privsql-private-", ".lock"
 
-# Room that a row needs while it is published, as measured: the staged rows, and what sorting them
-# takes.  More columns than these need more.  As much as this stays in memory, and a row of the
-# release itself is small.
+# Room that a row needs while it is published: the staged rows, and what sorting them takes.  More
+# columns than these need more.  As much as IN_MEMORY stays in memory, and a row of the release
+# itself is small.  Measured with little memory: a million rows of 8 columns take 126 bytes each in
+# memory and on disk together, 300,000 of 16 columns 293.
 ROW_BYTES, ROW_COLUMNS = 150, 8
 IN_MEMORY, RELEASED_BYTES = 10**9, 5
 
@@ -121,17 +122,26 @@ def sweep() -> None:
 
 
 def check_room(
-    folder: Path, rows: int, columns: int, usage: Callable[[Path], Any] = shutil.disk_usage
+    folder: Path,
+    rows: int,
+    columns: int,
+    usage: Callable[[Path], Any] = shutil.disk_usage,
+    *,
+    ignored: bool = False,
 ) -> str | None:
-    """Refuse a disk without room for the work, or say how much is needed where that is much."""
+    """Refuse a disk without room for the work, or say how much is needed where that is much.
+
+    The need is an estimate: where it is ``ignored``, a small disk is told and not refused.
+    """
     worked = rows * ROW_BYTES * max(columns, ROW_COLUMNS) // ROW_COLUMNS
     need = max(worked - IN_MEMORY, rows * RELEASED_BYTES)
     free = usage(folder).free
-    if free < need:
+    if free < need and not ignored:
         raise OperationalError(
             f"publishing {rows:,} rows needs about {_size(need)} of temporary disk space beside"
             f" the release, and {_size(free)} are free there",
-            hint="write the release to a larger disk; nothing was changed",
+            hint="write the release to a larger disk, or try with --ignore-disk: the need is an"
+            " estimate; nothing was changed",
         )
     if need < TOLD:
         return None

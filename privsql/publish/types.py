@@ -34,6 +34,16 @@ DECIMAL = pa.decimal128(38, 0)
 SIGNED = ("tinyint", "smallint", "integer", "bigint", "hugeint")
 WHOLE_NUMBERS = (*SIGNED, *(f"u{name}" for name in SIGNED))
 
+# Types that text is read as, by the kind of a domain, in DuckDB's words.
+READ_AS = {
+    "integer": "BIGINT",
+    "decimal": "DECIMAL(18,4)",
+    "real": "DOUBLE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "boolean": "BOOLEAN",
+}
+
 # Where the sixteen bytes of a UUID stand in its text, and where the hyphens do.
 DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8)

@@ -4,7 +4,7 @@ One list serves both, so that a key cannot be read without being documented.  ``
 line of TOML as it stands in the key's table; ``beside`` holds lines that it needs there.
 
 >>> [key.name for key in KEYS if key.table == "policy"]
-['personal_groups', 'min_rows', 'differences', 'rows']
+['personal_groups', 'min_rows', 'differences', 'rows', 'leverage', 'always']
 """
 
 from __future__ import annotations
@@ -483,6 +483,24 @@ KEYS = (
         '`"deny"`',
         "Whether published rows may be listed.",
         'rows = "allow"',
+    ),
+    Key(
+        "policy",
+        "leverage",
+        "table with `any` and `total`, shares below 1",
+        "`{ any = 0.9, total = 0.8 }`",
+        "How much of a personal group the answers of one user together may determine: of any"
+        " weighting of its rows, and of its own count.  See threat-model.md.",
+        "leverage = { any = 0.85, total = 0.75 }",
+    ),
+    Key(
+        "policy",
+        "always",
+        "list of statements",
+        "`[]`",
+        "Statements that a server answers to every user, whatever was asked before: dashboards."
+        "  They are public, as they stand in the release.",
+        'always = ["SELECT disease, COUNT(*) FROM visits GROUP BY disease"]',
     ),
 )
 

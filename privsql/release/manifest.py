@@ -146,6 +146,14 @@ class Protection:
 
 
 @dataclass(frozen=True)
+class Leverage:
+    """Shares of a personal group that a user's answers together may determine."""
+
+    any: float = 0.9  # of any weighting of its rows
+    total: float = 0.8  # of its own count
+
+
+@dataclass(frozen=True)
 class Policy:
     """What may be answered from the release."""
 
@@ -153,6 +161,8 @@ class Policy:
     min_rows: int = 10
     differences: str = "check"  # or "ignore"
     rows: str = "deny"  # or "allow"
+    leverage: Leverage = Leverage()
+    always: tuple[str, ...] = ()  # statements that a server never refuses
 
 
 @dataclass(frozen=True)
@@ -184,6 +194,9 @@ class Manifest:
             del document["identity"]
         if self.privacy.rows_per_unit == 1:  # as releases were written before there was the field
             del document["privacy"]["rows_per_unit"]
+        for name in ("leverage", "always"):  # likewise
+            if getattr(self.policy, name) == getattr(Policy, name):
+                del document["policy"][name]
         return json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1)
 
     @classmethod
@@ -202,11 +215,15 @@ class Manifest:
                 privacy=_read(Privacy, {"rows_per_unit": 1, **data["privacy"]}),
                 groups=_read(Groups, data["groups"]),
                 protection=None if protection is None else _read(Protection, protection),
-                policy=_read(Policy, data["policy"]),
+                policy=_read(Policy, {**_plain(_LATER), **data["policy"]}),
                 batches=tuple(data["batches"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, Error):
             raise IntegrityError("the manifest of the release is damaged") from None
+
+
+# Fields of the policy that earlier releases do not have.
+_LATER = {"leverage": Policy.leverage, "always": Policy.always}
 
 
 def document_of(text: str) -> dict[str, Any]:
@@ -232,6 +249,8 @@ READERS: dict[str, Callable[[Any], object]] = {
     "changed": _figure,
     "raw": tuple,
     "columns": tuple,
+    "leverage": lambda value: _read(Leverage, value),
+    "always": tuple,
 }
 
 
@@ -250,4 +269,6 @@ def _plain(value: Any) -> Any:
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
     return None if isinstance(value, float) and math.isinf(value) else value

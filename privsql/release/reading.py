@@ -359,6 +359,15 @@ class Section:
         self.wrong(key, f"{rule}, not {quoted(value)}")
         return None
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts, none of them empty."""
+        value = self.data.get(key, [])
+        given = value if isinstance(value, list) else [None]
+        found = tuple(each for each in given if isinstance(each, str) and each.strip())
+        if len(found) < len(given):
+            self.wrong(key, "must be a list of texts that are not empty")
+        return found
+
     def share(self, key: str) -> float | None:
         """A number above 0 and below 1."""
         return self.number(key, lambda x: 0 < x < 1, "must lie above 0 and below 1")

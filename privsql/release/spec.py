@@ -48,7 +48,7 @@ from privsql.release.columns import (
     states_strength,
 )
 from privsql.release.keys import names
-from privsql.release.manifest import Policy, Protection
+from privsql.release.manifest import Leverage, Policy, Protection
 from privsql.release.names import RESERVED
 from privsql.release.reading import (
     MOST_CHARACTERS,
@@ -464,4 +464,20 @@ def _read_policy(top: Section, *, default: str) -> PolicySpec:
         min_rows=section.whole("min_rows", 0, 10),
         differences=section.choice("differences", ("check", "ignore"), "check"),
         rows=section.choice("rows", ("deny", "allow"), "deny"),
+        leverage=_read_leverage(section),
+        always=section.texts("always"),
     )
+
+
+def _read_leverage(section: Section) -> Leverage:
+    inner = section.table("leverage")
+    if inner is None:
+        return Leverage()
+    inner.unknown(("any", "total"))
+    default = Leverage()
+    any_ = inner.share("any") if "any" in inner else default.any
+    total = inner.share("total") if "total" in inner else min(default.total, any_ or 0.0)
+    made = Leverage(any_ or 0.0, total or 0.0)
+    if not 0 < made.total <= made.any < 1:
+        inner.wrong(None, "needs 0 < total <= any < 1", "such as { any = 0.9, total = 0.8 }")
+    return made

@@ -8,6 +8,11 @@ privsql."values of Y"       the values of the public column Y and what they merg
 
 The file is attached under a name of ours.  Its own would become the name of the catalog,
 and in a file called ``privsql.duckdb`` nobody could tell ``privsql`` from ``privsql``.
+
+A release holds tables and nothing else.  DuckDB looks for functions in an attached file before it
+takes its own, so a macro ``sum`` in it would be called in place of every sum of ours; a
+view could read other tables than it is named after, and a generated column other values.  A
+file with any of these is refused before a name of it is looked up.
 """
 
 from __future__ import annotations
@@ -103,7 +108,9 @@ def attach_release(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     _check_file(path)
     try:
         attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
-        connection.execute("USE release")
+        strange = [each for (each,) in connection.execute(_STRANGE).fetchall()]
+        if not strange:
+            connection.execute("USE release")
     except duckdb.ResourceInUseException:
         raise OperationalError(
             f"{path} is already open in this program in another way",
@@ -114,6 +121,20 @@ def attach_release(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
             f"{path} cannot be read: it is damaged, in use, or not a release",
             hint="make it again with `privsql publish`",
         ) from None
+    if strange:
+        raise _unfit(f"{path} is not a release: it holds {' and '.join(sorted(strange))}")
+
+
+# What a file holds beside tables.  Asked before its own schemas are searched for names.
+_STRANGE = """
+    SELECT 'functions' FROM duckdb_functions() WHERE database_name = 'release'
+    UNION SELECT 'views' FROM duckdb_views() WHERE database_name = 'release' AND NOT internal
+    UNION SELECT 'types' FROM duckdb_types() WHERE database_name = 'release' AND NOT internal
+    UNION SELECT 'sequences' FROM duckdb_sequences() WHERE database_name = 'release'
+    UNION SELECT 'triggers' FROM duckdb_triggers() WHERE database_name = 'release'
+    UNION SELECT 'default or generated values' FROM duckdb_columns()
+        WHERE database_name = 'release' AND column_default IS NOT NULL
+"""
 
 
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:

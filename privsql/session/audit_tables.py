@@ -7,9 +7,11 @@ public columns only (``privsql.audit.report.public_tables``): no policy is gone 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from privsql.engines import Embedded, Memory
+from privsql.engines import MemoryEngine, ScanEngine
 from privsql.errors import TooLargeError
 from privsql.release.manifest import Manifest
 
@@ -22,19 +24,21 @@ SIZES = (
 class Audited:
     """The tables of one session's release, which does not change while it is open."""
 
-    def __init__(self, engine: Embedded, manifest: Manifest, memory_limit: str) -> None:
+    def __init__(
+        self, engine: ScanEngine, manifest: Manifest, database: Callable[[], MemoryEngine]
+    ) -> None:
         self._engine = engine
         self._manifest = manifest
-        self._limit = memory_limit
-        self._memory: Memory | None = None
+        self._database = database
+        self._memory: MemoryEngine | None = None
 
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryEngine:
         """The database with the tables."""
         if self._memory is None:
             from privsql.audit.report.public_tables import public_tables
 
             tables = public_tables(self._manifest, self._sizes())
-            made = Memory(memory_limit=self._limit)
+            made = self._database()
             try:
                 made.load_all(tables)
             except BaseException:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from privsql.engines import Embedded, Memory
+from privsql.engines import MemoryEngine, ScanEngine
 from privsql.engines.recent import Recent
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
@@ -15,8 +15,9 @@ from privsql.sql.plan.query import Answered, Planned
 from privsql.sql.reconstruct.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
 from udfs.intervals import critical
 
-# Plans that are kept, about a megabyte each, and bytes of a plan's own tables that stay with it.
-REMEMBERED = 64
+# Plans that are kept, half a megabyte each and as much in the database, and bytes of a plan's own
+# tables that stay with it.  Answers are remembered apart, so a plan is for those that are not.
+REMEMBERED = 24
 STANDING = 100_000
 
 
@@ -27,7 +28,7 @@ Key = tuple[str, Settings, str | None]
 class Loading:
     """Scans, and loads what they bring; keeps plans that may be asked for again."""
 
-    def __init__(self, engine: Embedded, memory: Memory) -> None:
+    def __init__(self, engine: ScanEngine, memory: MemoryEngine) -> None:
         self._engine = engine
         self._memory = memory
         self._plans: Recent[Key, Planned] = Recent(REMEMBERED)
@@ -39,9 +40,8 @@ class Loading:
 
     def remember(self, key: Key, planned: Planned) -> None:
         """Keep a plan; the one that was used longest ago goes when there are too many."""
-        old = self._plans.put(key, planned)
-        if isinstance(old, Answered):
-            for plan in old.plans:
+        for old in self._plans.put(key, planned):
+            for plan in old.plans if isinstance(old, Answered) else ():
                 if plan.prefix in self._standing:
                     self._standing.remove(plan.prefix)
                     self._memory.forget(f"{plan.prefix}_z", *plan.tables)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from privsql.engines import Memory
+from privsql.engines import MemoryEngine
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog
 from privsql.sql.parse.statement import Statement
@@ -26,10 +26,10 @@ class Planning:
     def __init__(
         self,
         catalog: Catalog,
-        memory: Memory,
-        mirror: Memory,
+        memory: MemoryEngine,
+        mirror: MemoryEngine,
         wanted: Wanted,
-        audited: Callable[[], Memory],
+        audited: Callable[[], MemoryEngine],
     ) -> None:
         self._catalog = catalog
         self._memory = memory

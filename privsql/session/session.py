@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,20 +22,21 @@ from privsql.answer.columns import columns
 from privsql.answer.digits import coarse
 from privsql.answer.notices import notices_of
 from privsql.answer.outcome import Outcome, Personal, ResultColumn
-from privsql.engines import Embedded, Memory, Most, Watch, watching
+from privsql.engines import Engines, Here, Most, Watch, watching
 from privsql.errors import (
     Error,
     InterfaceError,
     NotSupportedError,
     Place,
     ProgrammingError,
+    how_many,
 )
 from privsql.policy.limits import Limits
-from privsql.policy.personal import count, refusal
+from privsql.policy.personal import count, refusal, size_class
 from privsql.session.audit_tables import Audited
 from privsql.session.caches import SHORT, Remembered, key_of
 from privsql.session.executor import Loading
-from privsql.session.gate import Decision, Gate, Served, accounted, open_to_all
+from privsql.session.gate import About, Decision, Gate, Served, accounted, open_to_all
 from privsql.session.log import logged
 from privsql.session.planner import Planning
 from privsql.session.result import outcome_of
@@ -62,6 +63,20 @@ from privsql.sql.plan.query import Answered, Direct, Given, Planned, Wanted
 from privsql.sql.reconstruct.inverted import inverted_notices
 from privsql.sql.scan.forms import MOST_RESCANNED, STATES
 
+# What SHOW privsql.account returns.
+ACCOUNT_NAME = "privsql.account"
+ACCOUNT = (
+    ResultColumn("table", "VARCHAR"),
+    ResultColumn("answers", "BIGINT"),
+    ResultColumn("any", "DOUBLE"),
+    ResultColumn("total", "DOUBLE"),
+    ResultColumn("group_rows", "VARCHAR"),
+)
+_ARROW: dict[str, pa.DataType] = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
+ACCOUNT_SCHEMA: pa.Schema = pa.schema(
+    [pa.field(each.name, _ARROW.get(each.type, pa.string())) for each in ACCOUNT]
+)
+
 # What EXPLAIN returns.
 EXPLAINED = (
     ResultColumn("block", "BIGINT"),
@@ -79,13 +94,16 @@ class Session:
         tables: Mapping[str, pa.Table] | None = None,
         limits: Limits | None = None,
         served: Served | None = None,
+        engines: Engines | None = None,
+        remembered: Callable[[], Remembered] | None = None,
         **settings: object,
     ) -> None:
         self.limits = limits or Limits()
         self._watch = Watch()
         self._tables = {name: _as_arrow(table) for name, table in (tables or {}).items()}
         self._most = Most(self.limits.rows, self.limits.cells, self.limits.bytes)
-        self._engine = Embedded(
+        self._engines = engines = engines or Here()
+        self._engine = engines.scanning(
             path,
             tables=self._tables,
             memory_limit=self.limits.memory,
@@ -95,8 +113,8 @@ class Session:
         )
         self.release = self._engine.release
         manifest = self.release.manifest
-        self._memory = Memory(memory_limit=self.limits.memory)
-        self._mirror = Memory(memory_limit=self.limits.memory)
+        self._memory = engines.memory(self.limits.memory)
+        self._mirror = engines.memory(self.limits.memory)
         self._lock = threading.RLock()
         self._closed = False
         self.settings = Settings().with_options(settings)
@@ -137,10 +155,11 @@ class Session:
         self.forms: tuple[str, ...] = ()
         self.able: tuple[str, ...] = ()
         self._served = served
-        self._remembered = Remembered()
+        own = Remembered()
+        self._remembered = remembered or (lambda: own)
         self._groups: list[str] = []  # digests of the groups behind the statement under way
         self._loading = Loading(self._engine, self._memory)
-        self._audited = Audited(self._engine, manifest, self.limits.memory)
+        self._audited = Audited(self._engine, manifest, lambda: engines.memory(self.limits.memory))
         release = self.release.identity
         salt = int(release[:12], 16)
         measures = any(not column.grouping for column in manifest.public)
@@ -153,12 +172,13 @@ class Session:
         self._planning = Planning(
             self.catalog, self._memory, self._mirror, wanted, self._audited.memory
         )
+        about = About(
+            release, self.catalog, manifest.policy, self._total, self._tables, self.limits.memory
+        )
         self._gate = Gate(
             self._engine,
             self._planning.evaluated,
-            manifest.policy,
-            self._total,
-            release,
+            about,
             served,
             (lambda former: secrets_scan(self.catalog, salt, former)) if measures else None,
         )
@@ -182,18 +202,18 @@ class Session:
             table = self.release.manifest.table
             with logged(self._served, said, table, self._groups) as log:
                 key = self._key(sql, parameters, options)
-                known = self._remembered.get(key)
+                known = self._remembered().get(key)
                 if known is not None and not self._closed:
                     outcome, groups = known
                     self._groups += groups
                     return log(outcome)
                 outcome = self._run(sql, parameters, options)
-                self._remembered.put(key, outcome, self._groups)
+                self._remembered().put(key, outcome, self._groups)
                 return log(outcome)
 
     def remembers(self, sql: str, parameters: Given = None, **options: object) -> bool:
         """Whether ``run`` would give an answer that it gave before, in no time."""
-        return self._remembered.get(self._key(sql, parameters, options)) is not None
+        return self._remembered().get(self._key(sql, parameters, options)) is not None
 
     def _key(self, sql: str, parameters: Given, options: Mapping[str, object]) -> Hashable | None:
         """What makes two questions the same one, where answers are remembered."""
@@ -273,6 +293,8 @@ class Session:
                 problem.place = Place(statement.text, 0, len(statement.text))
                 raise
             return Outcome("set", (), pa.table({}))
+        if statement.kind == "show" and statement.name.lower() == ACCOUNT_NAME:
+            return self._account()
         short = statement.name.removeprefix("privsql.")
         if not hasattr(Settings(), short):
             Settings().with_option(statement.name, None)
@@ -283,6 +305,40 @@ class Session:
         return Outcome(
             "rows", (ResultColumn(short, "VARCHAR"),), pa.table({short: pa.array([value])})
         )
+
+    def _account(self) -> Outcome:
+        """How close the user's answers are to the limits; never about whom."""
+        standing = self._gate.standing()
+        row = {
+            "table": self.catalog.table,
+            "answers": standing.answers,
+            "any": round(standing.any, 4),
+            "total": round(standing.total, 4),
+            "group_rows": size_class(standing.size),
+        }
+        table = pa.table({name: [value] for name, value in row.items()}, schema=ACCOUNT_SCHEMA)
+        return Outcome("rows", ACCOUNT, table)
+
+    def reserve(self, statements: Mapping[str, str]) -> None:
+        """Put statements into every account from the start, so that they are never refused.
+
+        They are given as they were written, with what each means to a session.  Those that could
+        not be answered to somebody who asks nothing else are an error.
+        """
+        with self._lock, self._gate.reserving():
+            for said, text in statements.items():
+                try:
+                    outcome = self._run(text, None, {})
+                    refused = outcome.personal.refused
+                    why = f"{how_many(refused, 'cell is', 'cells are')} refused"
+                except (NotSupportedError, ProgrammingError) as problem:
+                    refused, why = 1, problem.reason
+                if refused:
+                    raise ProgrammingError(
+                        f"a reserved statement cannot always be answered: {why}: {said.strip()}",
+                        hint="leave it out, or let it select larger groups; reserved statements"
+                        " are judged together, in their order",
+                    )
 
     def _answer(self, statement: Statement, given: Given, settings: Settings) -> Outcome:
         # A dashboard asks the same again and again; parameters take part in planning.
@@ -320,6 +376,8 @@ class Session:
                     self._loading.remember(key, planned)
                 scans = self._scanned(planned, loaded, settings)
             changes = []
+            if not open_to_all(self.release.manifest.policy):
+                self._gate.begin(planned.behind)
             for plan, behind, scanned in zip(planned.plans, planned.behind, scans, strict=True):
                 notices += inverted_notices(plan, scanned)
                 gap = None
@@ -380,7 +438,7 @@ class Session:
             return None
         if not plan.grouped:
             policy = self.release.manifest.policy
-            problem = refusal(verdict, public_columns(plan), policy)
+            problem = refusal(verdict, public_columns(plan), policy, alone=decision.alone)
             problem.place = place_in(plan, statement.source)
             raise problem
         self._memory.load(f"{plan.prefix}_mask", decision.mask)
@@ -435,11 +493,17 @@ class Session:
         for each in (self._engine, self._memory, self._mirror, self._audited):
             each.interrupt()
 
+    @property
+    def broken(self) -> bool:
+        """Whether its databases have ended, so that it must be opened again."""
+        return self._engines.broken
+
     def close(self) -> None:
         """Close the release."""
         self._closed = True
-        for each in (self._engine, self._memory, self._mirror, self._audited):
+        for each in (self._gate, self._engine, self._memory, self._mirror, self._audited):
             each.close()
+        self._engines.close()
 
 
 def _no_rows(printed: Printed) -> Printed:

@@ -49,6 +49,12 @@ class Catalog:
     grouping: tuple[str, ...] = ()  # public columns that tell personal groups apart
 
     @cached_property
+    def measures(self) -> tuple[str, ...]:
+        """Public columns that tell no personal groups apart."""
+        taken = {*self.sensitive, *self.grouping}
+        return tuple(name for name, _ in self.columns if name not in taken)
+
+    @cached_property
     def _names(self) -> dict[str, str]:
         return {name.casefold(): name for name, _ in self.columns}
 

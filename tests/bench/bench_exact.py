@@ -14,8 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from privsql.policy.account import Account, Part
-from privsql.policy.functions import Function, Functions
-from privsql.policy.leverage import Atoms
+from privsql.policy.functions import Atoms, Function, Functions
 from tests.bench.ratio import Case
 
 TUPLES, PAST = 10_000, 1_000

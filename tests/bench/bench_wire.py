@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ import duckdb
 
 import privsql
 from tests.bench.ratio import Case
+from tests.fronts.pgwire.test_memory import descendants
 from tests.specs import measure, public, sensitive, spec
 from tests.sql.clinic import publish
 
@@ -95,9 +96,13 @@ class Server:
     database: str
 
     def cpu(self) -> float:
-        """Seconds of processors that it took, with children that have ended."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of processors that it took, with its children, those that have ended too."""
+        found = 0
+        for pid in (self.pid, *descendants(self.pid)):
+            with suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                found += sum(map(int, fields[11:15]))
+        return found / os.sysconf("SC_CLK_TCK")
 
     def taken(self, work: Callable[[], object]) -> float:
         before = self.cpu()

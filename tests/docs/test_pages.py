@@ -8,8 +8,8 @@ import pytest
 
 from tests.docs.pages import ROOT, begin, follow, read
 
-# These pages want a server or are generated; tests/test_docs.py follows them.
-ELSEWHERE = ("bi.md", "functions.md")
+# These pages want a server or are generated; tests/test_docs.py and test_operation.py follow them.
+ELSEWHERE = ("bi.md", "functions.md", "operation.md")
 # Two tutorials are followed by `make test`, all of them by `make soak`.
 SLOW = ("tutorial-learn.md", "tutorial-panel.md")
 PAGES = [

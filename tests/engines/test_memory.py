@@ -46,6 +46,18 @@ def test_loading_again_replaces_and_forgetting_drops(memory):
         memory.run("SELECT * FROM scan")
 
 
+def test_uuids_stay_uuids_from_one_database_to_the_next(memory):
+    text = "00000000-0000-4000-8000-000000000007"
+    sql = f"SELECT '{text}'::UUID AS u, 1 AS n, '{text}' AS t UNION ALL SELECT NULL, 2, NULL"
+    found = memory.run(sql)
+    memory.load("scan", found)
+    memory.load("other", found.slice(0, 0))
+    kinds = [("u", "UUID"), ("n", "INTEGER"), ("t", "VARCHAR")]
+    assert [memory.describe(f"FROM {name}") for name in ("scan", "other")] == [kinds, kinds]
+    texts = memory.run("SELECT u::VARCHAR AS u FROM scan ORDER BY n")["u"].to_pylist()
+    assert texts == [text, None]
+
+
 def test_what_was_loaded_does_not_change_with_the_program(memory):
     memory.load("other", TABLE)
     memory.load("scan", TABLE.slice(0, 1))

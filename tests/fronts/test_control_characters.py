@@ -13,6 +13,7 @@ import os
 import pty
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from click.testing import CliRunner
 import privsql
 from privsql.errors import DataError, Place
 from privsql.fronts.cli.main import main
+from tests.fronts.pgwire.conftest import Running, serving
 from tests.fronts.test_cli import environment
 from tests.programs import on_terminal
 
@@ -190,3 +192,42 @@ def test_carets_stay_below_what_they_mean():
     first, second = str(Place(text, text.index("'"), text.index(" ,"))).split("\n")
     assert first[first.index("'") : first.rindex("'") + 1] == "'\\x1b\\x9b'"
     assert second.count("^") == len("'\\x1b\\x9b'")
+
+
+@pytest.fixture(scope="module")
+def flagged(folder: Path) -> Iterator[Running]:
+    """A server whose notices name public values."""
+    made = folder / "flagged"
+    made.mkdir()
+    spec = made / "f.toml"
+    spec.write_text(SPEC + '[policy]\npersonal_groups = "flag"\nmin_rows = 0\n')
+    privsql.publish(str(folder / "t.parquet"), made / "f.duckdb", spec=spec, seed=1)
+    with serving([made / "f.duckdb"], made) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT {named(PUBLIC)}, count(*) FROM t WHERE {named(SENSITIVE)} = 'none' GROUP BY 1",
+        f"SELECT count(*) FROM t WHERE {named(SENSITIVE)} = 'x{ODD}'",
+        f"SELECT {named('no' + ODD)} FROM t",
+        f"SELECT 1 FROM {named('no' + ODD)}",
+        f"SHOW {named('no' + ODD.replace('.', ''))}",
+        f"SELECT no{ODD}",
+        f"EXECUTE {named(ODD)}",
+    ],
+    ids=["value", "constant", "column", "table", "setting", "syntax", "statement"],
+)
+def test_notices_and_errors_over_the_wire_are_printable(flagged: Running, sql: str) -> None:
+    """psql writes them to its terminal as they come."""
+    client = flagged.client()
+    found = client.query(sql)
+    client.close()
+    told = [each for each in found if each.kind in ("N", "E")]
+    assert told
+    for each in told:
+        said = "".join(each.fields[key] for key in ("M", "H") if key in each.fields)
+        assert said.replace("\n", "").replace("\t", "").isprintable(), said
+    if "GROUP BY" in sql:
+        assert any("x1b[31m" in each.fields["M"] for each in told)

@@ -20,7 +20,7 @@ from privsql.fronts.cli import conversion as converting
 from privsql.fronts.cli.conversion import convert, upgraded_release
 from privsql.fronts.cli.main import main
 from privsql.fronts.pgwire.auth import users
-from privsql.policy import history
+from privsql.policy import history, history_file
 from privsql.publish import staging
 from privsql.publish.append.append import append
 from privsql.publish.keys import key as keys
@@ -60,6 +60,8 @@ def ledger_step(path: Path) -> None:
 def history_step(path: Path, number: int = 2) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {number}")
+        if number == 2:  # as if it were the current one
+            connection.executescript(history_file.EXACT)
     connection.close()
 
 
@@ -77,7 +79,7 @@ FILES: dict[str, tuple[str, Callable[[Path], None], Callable[[Path], object]]] =
 
 
 # Formats that have been raised since the fixtures were made.
-CURRENT = {"history": 2}
+CURRENT = {"history": 3}
 
 
 def advance(patch: pytest.MonkeyPatch, number: int = 2) -> None:
@@ -86,7 +88,7 @@ def advance(patch: pytest.MonkeyPatch, number: int = 2) -> None:
         (manifest, "FORMAT"),
         (keys, "VERSION"),
         (ledger, "FORMAT"),
-        (history, "VERSION"),
+        (history_file, "VERSION"),
         (users, "VERSION"),
     ):
         patch.setattr(module, name, number)

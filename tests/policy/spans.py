@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
-from privsql.policy.basis import Floats
-from privsql.policy.leverage import Admission, Cells, Leverage
+from privsql.engines import Memory
+from privsql.policy.base import Asked
+from privsql.policy.public_rows import PublicRows
+from privsql.policy.served_table import Serving
+from privsql.policy.sketch.basis import Floats
+from privsql.policy.sketch.leverage import Admission, Cells, Leverage
 
 
 def stacked(cells: Sequence[sparse.csr_array | Floats]) -> Cells:
@@ -44,3 +49,18 @@ def leverages(user: Leverage) -> Floats:
     found = np.empty(layout.numbers.size)
     found[np.argsort(np.argsort(layout.numbers))] = inner
     return found
+
+
+def serving(rows: Sequence[int], groups: Sequence[int] | None = None, name: str = "t") -> Serving:
+    """A table of public tuples that a server might serve."""
+    counts = np.array(rows)
+    owner = np.arange(counts.size) if groups is None else np.array(groups)
+    tuples = pa.table({"g": np.arange(counts.size), "privsql_rows": counts, "privsql_group": owner})
+    public = PublicRows({"g": "BIGINT"}, ("g",), tuples, None)
+    return Serving(name, "release", f"{list(rows)} {owner.tolist()}", lambda: public, Memory)
+
+
+def asked(weights: Floats) -> list[Asked]:
+    """A cell with one vector of weights a row."""
+    atoms = np.flatnonzero(weights)
+    return [Asked(None, "", atoms, np.asarray(weights, dtype=np.float64)[atoms])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -11,8 +12,7 @@ from numpy.typing import NDArray
 
 from privsql.errors import DataError, InternalError
 from privsql.policy.account import Account, Admission, Caps, Limits, Part
-from privsql.policy.functions import Expressed, Function, Functions
-from privsql.policy.leverage import Atoms
+from privsql.policy.functions import Atoms, Expressed, Function, Functions
 from tests.policy.rows import Ints, Rows
 from tests.sizes import sized
 
@@ -208,6 +208,75 @@ def test_weights_that_hide_a_group_in_the_last_digits_are_refused(more: float) -
     assert ask(account, [release.part(None, 2 * every)]).admitted[0]
 
 
+def nearly_parallel(rng: np.random.Generator, steps: int, small: float) -> tuple[Floats, Floats]:
+    """d0, d0 + s d1, d1 + s d2, ...: harmless directions, each known from the last digits alone.
+
+    The second array is the next direction; nothing has a weight in the first atom.
+    """
+    d = rng.standard_normal((steps + 2, 30))
+    d[:, 0] = 0.0
+    d = np.linalg.qr(d.T)[0].T
+    return np.array([d[0], *(d[i] + small * d[i + 1] for i in range(steps))]), d[steps]
+
+
+def independent(vectors: Sequence[Floats], wanted: Floats) -> float:
+    """What is left of a vector, in exact arithmetic: fractions, not rounding."""
+    basis: list[tuple[int, list[Fraction]]] = []
+
+    def reduced(row: list[Fraction]) -> list[Fraction]:
+        for pivot, other in basis:
+            factor = row[pivot] / other[pivot]
+            row = [a - factor * b for a, b in zip(row, other, strict=True)]
+        return row
+
+    for vector in vectors:
+        row = reduced([Fraction(float(value)) for value in vector])
+        pivot = next((i for i, value in enumerate(row) if value), None)
+        if pivot is not None:
+            basis.append((pivot, row))
+    return float(max(map(abs, reduced([Fraction(float(value)) for value in wanted]))))
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["one by one", "wide"])
+@pytest.mark.parametrize("small", [1e-4, 1e-5, 1e-6, 2e-7])
+def test_a_group_does_not_hide_in_rounding_that_grew(wide: bool, small: float) -> None:
+    """Each answer magnifies the rounding of the one before it, until anything would be noise."""
+    size = 400
+    functions = Functions(Atoms(np.full(size, 50), np.arange(size)))
+    own = np.zeros(30)
+    own[0] = 1.0
+    others = [[Part(functions[0], np.arange(i, i + 4), np.ones(4))] for i in range(40, size, 4)]
+    for steps in range(1, 5):
+        chain, last = nearly_parallel(np.random.default_rng(steps), steps, small)
+        for share in (small, 0.01, 0.5):
+            asked = [*chain, last + share * own, last - share * own]
+            cells = [[Part(functions[0], np.arange(30), x)] for x in asked]
+            account = Account(functions)
+            if wide:
+                found = ask(account, *cells, *others)
+                assert found.admitted[len(cells) :].all()
+                admitted = found.admitted[: len(cells)].tolist()
+            else:
+                admitted = [bool(ask(account, cell).admitted[0]) for cell in cells]
+            given = [x for x, yes in zip(asked, admitted, strict=True) if yes]
+            # What was admitted does not have the group in its span.
+            assert independent(given, own) > 0, (steps, share, admitted)
+
+
+@pytest.mark.parametrize("small", [1e-15, 5e-15, 1e-12])
+def test_tiny_weights_do_not_hide_among_many_cells(small: float) -> None:
+    size = 400
+    functions = Functions(Atoms(np.full(size, 50), np.arange(size)))
+    some = np.array([1, 2, 3, 4, 5, 6])
+    cells = [
+        [Part(functions[0], some, np.ones(6))],
+        [Part(functions[0], np.append(some, 0), np.append(np.ones(6), small))],
+        *([Part(functions[0], np.arange(i, i + 4), np.ones(4))] for i in range(40, size, 4)),
+    ]
+    found = ask(Account(functions), *cells)
+    assert np.flatnonzero(~found.admitted).tolist() == [1]
+
+
 def test_tiny_weights_do_not_hide_in_the_span() -> None:
     release, _ = clinic(np.random.default_rng(4), 2_000, 30)
     half = (release.atoms.groups > 5) * 1.0
@@ -360,6 +429,26 @@ def test_at_the_cap_on_functions_known_ones_go_on() -> None:
     half = release.part(cost >= 300, (release.atoms.groups < 7) * 1.0)
     found = ask(account, [half])
     assert not found.admitted[0]
+    assert found.cap == "functions"
+
+
+def test_at_the_cap_on_functions_many_cells_are_judged_as_few() -> None:
+    release, cost = clinic(np.random.default_rng(8), 3_000, 200)
+    keys = np.arange(release.atoms.rows.size) % 40
+    account = Account(release.functions)
+
+    def cells(values: NDArray[np.bool_] | None) -> list[list[Part]]:
+        return [[release.part(values, (keys == k) * 1.0)] for k in range(40)]
+
+    assert ask(account, *cells(cost < 300), *cells(None)).admitted.all()
+    release.functions.most_bytes = release.functions.held
+    known, new = cells(cost >= 300), cells(cost >= 350)
+    assert all(isinstance(part.function, Expressed) for cell in (*known, *new) for part in cell)
+    found = ask(account, *known, *known)
+    assert found.admitted.all()
+    assert (found.added, found.cap) == ((), None)
+    found = ask(account, *known, *new)
+    assert found.admitted.tolist() == [True] * 40 + [False] * 40
     assert found.cap == "functions"
 
 

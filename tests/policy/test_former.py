@@ -1,10 +1,8 @@
-"""Histories of format 1: their secret numbers depended on each other, and nothing is forgotten."""
+"""Histories of formats 1 and 2: nothing in them is forgotten."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -13,13 +11,12 @@ import pytest
 
 from privsql.errors import Error
 from privsql.fronts.cli.conversion import convert
-from privsql.policy import vectors
 from privsql.policy.history import History, HistoryError
 from privsql.session.gate import Served
 from privsql.session.session import Session
-from privsql.sql.disclosure import group_ranges
 from privsql.sql.disclosure.group_ranges import SALT, secret_number
 from privsql.sql.nodes import sql
+from tests.policy import republished
 from tests.sql.clinic import publish
 
 GROUP = "job = 'eng' AND gender = 'F' AND favourite = 'flu'"
@@ -51,9 +48,18 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return publish(tmp_path_factory.mktemp("former"), 0.5, policy="refuse", least=10)
 
 
-def ask(release: Path, history: Path, user: str, *questions: str) -> list[str]:
+def ask(
+    release: Path,
+    history: Path,
+    user: str,
+    *questions: str,
+    formats: tuple[bool, ...] | None = None,
+) -> list[str]:
+    """Codes of refusals; ``formats`` are those of which the user is taken to have entries."""
     with History(history) as kept:
         session = Session(release, served=Served(user, kept))
+        if formats is not None:
+            session._gate._formers = formats
         found = []
         for question in questions:
             try:
@@ -65,50 +71,45 @@ def ask(release: Path, history: Path, user: str, *questions: str) -> list[str]:
     return found
 
 
-@contextmanager
-def first_format() -> Iterator[None]:
-    """What was done when format 1 was written."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_ranges, "secret_number", lambda b, former: secret_number(b, True))
-        patch.setattr(vectors, "INDEPENDENT", "")
-        yield
-
-
 def mark(history: Path, version: int) -> None:
+    """As a file of an earlier format: its entries alone."""
     connection = sqlite3.connect(history)
+    for table in ("states", "answers", "emptied", "releases"):
+        connection.execute(f"DROP TABLE {table}")
     connection.execute(f"PRAGMA user_version = {version}")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
 
 
-@pytest.fixture
-def earlier(release: Path, tmp_path: Path) -> Path:
-    """A history of format 1 in which ann was answered with a measure, and bob without one."""
+@pytest.fixture(params=[1, 2])
+def earlier(release: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A history in which ann was answered with a measure, and bob without one."""
     path = tmp_path / "history"
-    with first_format():
-        assert ask(release, path, "ann", CHEAP) == [""]
-        assert ask(release, path, "bob", CHEAP.replace(" AND cost < 16", "")) == [""]
-    mark(path, 1)
+    formats = (request.param == 1,)
+    assert ask(release, path, "ann", CHEAP, formats=formats) == [""]
+    everybody = CHEAP.replace(" AND cost < 16", "")
+    assert ask(release, path, "bob", everybody, formats=formats) == [""]
+    mark(path, request.param)
     return path
 
 
-def digests(history: Path) -> list[tuple[str, str]]:
+def entries(history: Path, table: str = "answered") -> list[str]:
     connection = sqlite3.connect(history)
-    found = connection.execute("SELECT account, atoms FROM answered ORDER BY id").fetchall()
+    found = connection.execute(f"SELECT account FROM {table} ORDER BY id").fetchall()
     connection.close()
-    return found
+    return [user for (user,) in found]
 
 
-def test_format_1_is_converted_before_it_is_used(earlier: Path) -> None:
-    with pytest.raises(HistoryError, match="format 1") as seen:
+def test_earlier_formats_are_converted_before_they_are_used(earlier: Path) -> None:
+    with pytest.raises(HistoryError, match=r"format [12]") as seen:
         History(earlier)
     assert "privsql convert" in str(seen.value)
-    before = digests(earlier)
-    assert "format 1 to 2" in str(convert(earlier))
-    assert digests(earlier) == before
+    before = entries(earlier)
+    assert "to 3" in str(convert(earlier))
+    assert entries(earlier) == before == ["ann", "bob"]
 
 
-def test_what_was_answered_in_format_1_still_counts(release: Path, earlier: Path) -> None:
+def test_what_was_answered_in_an_earlier_format_still_counts(release: Path, earlier: Path) -> None:
     convert(earlier)
     assert ask(release, earlier, "ann", WITHOUT) == ["difference"]
     # Without a measure as well: all of a release's vectors have the same coordinates.
@@ -116,17 +117,28 @@ def test_what_was_answered_in_format_1_still_counts(release: Path, earlier: Path
     assert ask(release, earlier, "eve", WITHOUT) == [""]
 
 
-def test_old_and_new_coordinates_never_meet(release: Path, earlier: Path) -> None:
-    """An answer after the conversion is in both accounts, each in its own coordinates."""
+def test_answers_after_the_conversion_are_in_both_accounts(release: Path, earlier: Path) -> None:
     convert(earlier)
     more = CHEAP.replace("16", "20")
-    old = digests(earlier)
     assert ask(release, earlier, "ann", more) == [""]
     assert ask(release, earlier, "eve", more) == [""]
-    added = digests(earlier)[len(old) :]
-    assert [user for user, _ in added] == ["ann", "ann", "eve"]
-    assert added[0] == old[0]
-    assert added[1][1] == added[2][1] != old[0][1]
-    # And what was answered since is known in either.
-    assert ask(release, earlier, "ann", f"{more} AND NOT ({GROUP})") == ["difference"]
-    assert ask(release, earlier, "eve", f"{more} AND NOT ({GROUP})") == ["difference"]
+    assert entries(earlier) == ["ann", "bob", "ann"]
+    assert entries(earlier, "answers") == ["ann", "eve"]
+    for user in ("ann", "eve"):
+        assert ask(release, earlier, user, f"{more} AND NOT ({GROUP})") == ["difference"]
+
+
+def test_entries_that_cannot_be_evaluated_anew_stop_the_account(tmp_path: Path) -> None:
+    wards = republished.publish(tmp_path)
+    history = tmp_path / "history"
+    assert ask(wards, history, "ann", republished.CHEAP, formats=(False,)) == [""]
+    mark(history, 2)
+    convert(history)
+    # The release was served once since, so its name is known.
+    assert ask(wards, history, "eve", republished.TOTAL) == [""]
+    republished.publish(tmp_path)
+    assert ask(wards, history, "ann", republished.TOTAL) == ["history"]
+    assert ask(wards, history, "eve", republished.TOTAL) == [""]
+    with History(history) as kept:
+        assert kept.clear("ann", "wards") == 1
+    assert ask(wards, history, "ann", republished.TOTAL) == [""]

@@ -16,22 +16,23 @@ import pytest
 
 from privsql.errors import OperationalError
 from privsql.policy import history as module
+from privsql.policy.account import Account
 from privsql.policy.history import VERSION, History, HistoryError
-from privsql.policy.leverage import Atoms, Leverage
-from tests.policy.spans import admit, leverages, stacked
+from privsql.policy.served_table import Serving
+from tests.policy.spans import asked, serving
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = Atoms(np.array([30, 30, 30, 30]), np.array([0, 1, 2, 3]))
+TABLE = serving([30, 30, 30, 30])
 
 
-def ask(history: History, *chosen: float, user: str = "ann", table: Atoms = TABLE) -> bool:
-    cells = stacked([np.array(chosen, dtype=float) * table.rows])
-    return bool(history.check(user, "release", table, cells).admitted[0])
+def ask(history: History, *chosen: float, user: str = "ann", table: Serving = TABLE) -> bool:
+    cell = asked(np.array(chosen, dtype=float))
+    return bool(history.check(user, history.table(table), [cell]).cells[0])
 
 
 def entries(path: Path) -> int:
     with sqlite3.connect(path) as connection:
-        count = connection.execute("SELECT count(*) FROM answered").fetchone()[0]
+        count = connection.execute("SELECT count(*) FROM answers").fetchone()[0]
     connection.close()
     return int(count)
 
@@ -47,8 +48,8 @@ def test_differences_are_noticed_and_users_are_apart(kept, path):
         assert ask(history, 1, 1, 1, 0)
         assert not ask(history, 1, 1, 0, 0)
         assert ask(history, 1, 1, 0, 0, user="bob")
-        other = Atoms(TABLE.rows + 1, TABLE.groups)
-        assert ask(history, 1, 1, 0, 0, table=other)  # vectors of another state do not mix
+        other = serving([30, 30, 30, 30], name="u")
+        assert ask(history, 1, 1, 0, 0, table=other)  # another table has accounts of its own
 
 
 def test_a_restarted_server_remembers(path):
@@ -62,31 +63,36 @@ def test_a_restarted_server_remembers(path):
 
 def test_a_restarted_server_decides_as_if_it_had_never_stopped(path):
     rng = np.random.default_rng(1)
-    table = Atoms(rng.integers(1, 50, 60), rng.integers(0, 30, 60))
-    cells = [stacked(list((rng.random((n, 60)) < 0.6) * table.rows * 1.0)) for n in [2] * 25 + [90]]
-    plain = Leverage(table)
-    for number, each in enumerate(cells):
-        with History(path) as history:
-            found = history.check("ann", "release", table, each)
-            known = history._known["ann", "release", table.digest].leverage
-        expected = admit(plain, each)
-        assert found.admitted.tolist() == expected.admitted.tolist(), number
-        np.testing.assert_allclose(leverages(known), leverages(plain), atol=1e-10)
-    assert plain._basis.dimension > 10
+    table = serving(rng.integers(1, 50, 60).tolist(), rng.integers(0, 30, 60).tolist())
+    cells = [[asked((rng.random(60) < 0.6) * 1.0) for _ in range(n)] for n in [2] * 12 + [70]]
+    with History(None) as lasting:
+        for number, each in enumerate(cells):
+            with History(path) as history:
+                served = history.table(table)
+                found = history.check("ann", served, each)
+                known = history._read(("ann", "t"), served)
+            served = lasting.table(table)
+            expected = lasting.check("ann", served, each)
+            plain = lasting._read(("ann", "t"), served)
+            assert found.cells.tolist() == expected.cells.tolist(), number
+            for one, two in zip(
+                known.accounts[0].leverages(), plain.accounts[0].leverages(), strict=True
+            ):
+                np.testing.assert_allclose(one, two, atol=1e-10)
+    assert plain.accounts[0].rank > 10
 
 
-def test_an_entry_holds_indices_and_weights_alone(path):
+def test_an_entry_holds_indices_and_weights_of_tuples(path):
     with History(path) as history:
         assert ask(history, 1, 0, 2, 0.5)
     with sqlite3.connect(path) as connection:
-        rows = connection.execute(
-            "SELECT account, release, atoms, vectors FROM answered"
-        ).fetchall()
+        rows = connection.execute("SELECT account, served, state, vectors FROM answers").fetchall()
     connection.close()
-    assert rows[0][:3] == ("ann", "release", TABLE.digest)
-    stored = module._unpack(rows[0][3], 4)
-    assert stored.indices.tolist() == [0, 2, 3]
-    assert stored.data.tolist() == [30, 60, 15]
+    assert rows[0][:3] == ("ann", "t", TABLE.state)
+    (stored,) = module._unpack(rows[0][3])
+    assert (stored.text, stored.key) == (None, "")
+    assert stored.atoms.tolist() == [0, 2, 3]
+    assert stored.weights.tolist() == [1, 2, 0.5]
 
 
 def test_only_the_owner_may_read_the_file_and_what_lies_beside_it(path):
@@ -102,8 +108,8 @@ def test_only_the_owner_may_read_the_file_and_what_lies_beside_it(path):
 
 def test_a_commit_is_on_the_disk_before_it_counts(path):
     with History(path) as history:
-        assert history._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert history._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert history._file.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert history._file.connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 # -- damage ----------------------------------------------------------------------------------
@@ -164,7 +170,7 @@ def test_noise_in_the_file_is_an_error_or_changes_nothing(path):
                 # ann was told {0,1} and {2,3}: an answer here would be forgetting.
                 assert not ask(history, 1, 0, 0, 0)
                 assert ask(history, 1, 1, 1, 1)
-                last = history._known["ann", "release", TABLE.digest].last
+                last = history._read(("ann", "t"), history.table(TABLE)).last
             assert last == 2
         except HistoryError:
             caught += 1
@@ -176,9 +182,9 @@ def test_noise_in_the_file_is_an_error_or_changes_nothing(path):
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE answered SET vectors = zeroblob(20) WHERE id = 1",
-        "DELETE FROM answered WHERE id = 1",
-        "UPDATE answered SET account = 'ann' WHERE account = 'bob'",
+        "UPDATE answers SET vectors = zeroblob(20) WHERE id = 1",
+        "DELETE FROM answers WHERE id = 1",
+        "UPDATE answers SET account = 'ann' WHERE account = 'bob'",
     ],
 )
 def test_an_entry_that_was_changed_or_taken_out_is_an_error(damage, path):
@@ -193,7 +199,7 @@ def test_entries_lost_while_the_server_runs_are_an_error(path):
     with History(path) as history:
         assert ask(history, 1, 1, 0, 0)
         with sqlite3.connect(path) as connection:
-            connection.execute("DELETE FROM answered")
+            connection.execute("DELETE FROM answers")
         connection.close()
         with pytest.raises(HistoryError):
             ask(history, 1, 1, 0, 0)
@@ -213,11 +219,11 @@ def test_a_file_that_was_taken_away_or_replaced_is_an_error(path):
 def test_a_store_that_cannot_be_written_gives_no_answer_and_changes_nothing(path):
     with History(path) as history:
         assert ask(history, 1, 1, 0, 0)
-        history._connection.execute("PRAGMA query_only = 1")
+        history._file.connection.execute("PRAGMA query_only = 1")
         with pytest.raises(HistoryError):
             ask(history, 0, 1, 1, 1)
         assert ask(history, 1, 1, 0, 0)  # known already: nothing to write
-        history._connection.execute("PRAGMA query_only = 0")
+        history._file.connection.execute("PRAGMA query_only = 0")
         assert ask(history, 1, 0, 1, 0)  # with {1,2,3} remembered this would be refused
     assert entries(path) == 2
 
@@ -229,7 +235,7 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path):
 
 def test_a_locked_store_gives_no_answer(path):
     with History(path) as history:
-        history._connection.execute("PRAGMA busy_timeout = 50")
+        history._file.connection.execute("PRAGMA busy_timeout = 50")
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(HistoryError, match="in use"):
@@ -254,7 +260,7 @@ def test_two_servers_see_each_others_entries(path):
 
 def test_an_entry_that_comes_between_deciding_and_storing_is_seen(path, monkeypatch):
     with History(path) as one, History(path) as two:
-        plain, times = Leverage.propose, []
+        plain, times = Account.propose, []
 
         def propose(self, cells):
             made = plain(self, cells)
@@ -263,14 +269,14 @@ def test_an_entry_that_comes_between_deciding_and_storing_is_seen(path, monkeypa
                 assert ask(two, 1, 1, 1, 0)  # the other server, just now
             return made
 
-        monkeypatch.setattr(Leverage, "propose", propose)
+        monkeypatch.setattr(Account, "propose", propose)
         assert not ask(one, 1, 1, 0, 0)
     assert entries(path) == 1
 
 
 def test_a_server_that_keeps_losing_the_race_decides_under_the_lock(path, monkeypatch):
     with History(path) as one, History(path) as two:
-        plain, others, asking = Leverage.propose, [(1, 0, 0, 1), (1, 1, 1, 0)], []
+        plain, others, asking = Account.propose, [(1, 0, 0, 1), (1, 1, 1, 0)], []
 
         def propose(self, cells):
             made = plain(self, cells)
@@ -280,14 +286,14 @@ def test_a_server_that_keeps_losing_the_race_decides_under_the_lock(path, monkey
                 asking.clear()
             return made
 
-        monkeypatch.setattr(Leverage, "propose", propose)
+        monkeypatch.setattr(Account, "propose", propose)
         assert not ask(one, 1, 1, 0, 0)
     assert entries(path) == 2
 
 
 def test_a_store_that_is_always_newer_is_decided_under_the_lock(path, monkeypatch):
     with History(path) as history:
-        monkeypatch.setattr(History, "_newer", lambda *_: True)
+        monkeypatch.setattr(History, "_last", lambda *_: -1)
         assert ask(history, 1, 1, 1, 0)
         assert not ask(history, 1, 1, 0, 0)
     assert entries(path) == 1
@@ -307,19 +313,18 @@ SERVER = """
 import json, sys
 import numpy as np
 from privsql.policy.history import History
-from privsql.policy.leverage import Atoms
-from tests.policy.spans import stacked
+from tests.policy.spans import asked, serving
 path, seed = sys.argv[1], int(sys.argv[2])
-table = Atoms(np.full(12, 20), np.arange(12))
 rng = np.random.default_rng(seed)
 with History(path) as history:
     print("ready", flush=True)
     given = []
     for _ in range(40):
         sys.stdin.readline()
-        asked = (rng.random(12) < 0.5) * 20.0
-        if history.check("ann", "release", table, stacked([asked])).admitted[0]:
-            given.append(asked.tolist())
+        chosen = (rng.random(12) < 0.5) * 1.0
+        table = history.table(serving([20] * 12))
+        if history.check("ann", table, [asked(chosen)]).cells[0]:
+            given.append(chosen.tolist())
         print("asked", flush=True)
 print(json.dumps(given))
 """
@@ -364,7 +369,7 @@ def test_two_processes_together_keep_to_the_limit(path):
 
 
 def test_threads_of_one_server_keep_to_the_limit(path):
-    table = Atoms(np.full(12, 20), np.arange(12))
+    table = serving([20] * 12)
     given: list[list[float]] = []
     errors: list[BaseException] = []
     with History(path) as history:
@@ -373,9 +378,9 @@ def test_threads_of_one_server_keep_to_the_limit(path):
             rng = np.random.default_rng(seed)
             try:
                 for _ in range(15):
-                    asked = (rng.random(12) < 0.5) * 20.0
-                    if history.check("ann", "r", table, stacked([asked])).admitted[0]:
-                        given.append(asked.tolist())
+                    chosen = (rng.random(12) < 0.5) * 1.0
+                    if history.check("ann", history.table(table), [asked(chosen)]).cells[0]:
+                        given.append(chosen.tolist())
             except BaseException as error:
                 errors.append(error)
 
@@ -392,18 +397,17 @@ CRASH = """
 import os, signal, sys
 import numpy as np
 from privsql.policy.history import History
-from privsql.policy.leverage import Atoms, Leverage
-from tests.policy.spans import stacked
+from tests.policy.spans import asked, serving
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "after":
-    Leverage.commit = die
+    History._commit = die
 else:
     store = History._store
     History._store = lambda *a: (store(*a), die())
-table = Atoms(np.array([30, 30, 30, 30]), np.array([0, 1, 2, 3]))
 history = History(sys.argv[1])
-history.check("ann", "release", table, stacked([np.array([30.0, 30, 30, 0])]))
+table = history.table(serving([30, 30, 30, 30]))
+history.check("ann", table, [asked(np.array([1.0, 1, 1, 0]))])
 print("answered", flush=True)
 """
 

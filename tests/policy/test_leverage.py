@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from privsql.errors import DataError, InternalError
-from privsql.policy import leverage as module
-from privsql.policy.leverage import Atoms, Cells, Leverage
+from privsql.policy.functions import Atoms
+from privsql.policy.sketch import leverage as module
+from privsql.policy.sketch.leverage import Cells, Leverage
 from tests.policy.spans import admit, leverages, stacked
 
 LIMIT = 0.9

@@ -171,10 +171,33 @@ def _multiple(value: object, step: float) -> bool:
 
 def test_embedded_answers_keep_all_digits(release: Path) -> None:
     session = Session(release)
-    text = f"SELECT SUM(CASE WHEN {GROUP} THEN 1.0000001 ELSE 1 END) AS n {FLU}"
+    text = f"SELECT SUM(CASE WHEN job = 'eng' THEN 1.001 ELSE 1 END) AS n {FLU}"
     exact = session.run(text).table.column("n").to_pylist()[0]
     plain = session.run(f"SELECT COUNT(*) AS n {FLU}").table.column("n").to_pylist()[0]
     assert exact != plain
+    session.close()
+
+
+TOGETHER = {
+    "a difference of two counts": (
+        f"SELECT COUNT(*) FILTER (WHERE (job = 'law' OR {GROUP}) AND disease = 'flu')"
+        " - COUNT(*) FILTER (WHERE job = 'law' AND disease = 'flu') AS n FROM patients"
+    ),
+    "one heavy weight": f"SELECT SUM(CASE WHEN {GROUP} THEN 1e9 ELSE 1 END) AS n {FLU}",
+    "two blocks": CHAINS["both in one statement"][0],
+    "with a measure": (
+        f"SELECT COUNT(*) FILTER (WHERE cost < 30 AND (job = 'law' OR {GROUP})),"
+        f" COUNT(*) FILTER (WHERE cost < 30 AND job = 'law') {FLU}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_embedded_use_judges_the_aggregates_of_one_statement(release: Path, name: str) -> None:
+    session = Session(release)
+    with pytest.raises(PersonalGroup) as problem:
+        session.run(TOGETHER[name])
+    assert "aggregates of this statement" in str(problem.value) or "weight" in name
     session.close()
 
 

@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import duckdb
@@ -24,6 +26,7 @@ from privsql.channels import Uniform
 from privsql.errors import DataError, Error, NotSupportedError, OperationalError, ProgrammingError
 from privsql.fronts.cli.main import main
 from privsql.publish.append import local as local_module
+from privsql.publish.append import stream
 from privsql.publish.append.append import append
 from privsql.publish.append.local import perturb, perturb_file
 from privsql.publish.keys.key import new_key, read_key
@@ -32,6 +35,7 @@ from privsql.publish.keys.randomness import Seeded
 from privsql.release.names import GROUP, MULTIPLICITY
 from privsql.release.spec import parse_spec
 from tests import specs
+from tests.sizes import sized
 
 SPEC = specs.spec(
     "visits",
@@ -761,3 +765,186 @@ def test_a_misfit_at_the_end_is_found_before_the_first_row_leaves(client, monkey
     assert (pipe.getvalue(), lines_of(client)) == ("", [])
     with pytest.raises(DataError, match="such as 'plague'"):
         go(client, show_values=True)
+
+
+# --- rows of a pipe -----------------------------------------------------------------
+
+
+class Client:
+    """`privsql perturb` between two pipes, rows of which can be written and read in turn."""
+
+    def __init__(self, place: Path, *more: str, spec: str = KEYED, most: int = stream.MOST) -> None:
+        (place / "spec.toml").write_text(spec)
+        program = "import privsql.fronts.cli.main as cli, privsql.publish.append.stream as stream\n"
+        program += f"stream.MOST = {most}\ncli.main()"
+        command = [sys.executable, "-c", program, "perturb", "spec.toml", "--accept-public", "all"]
+        self.process = subprocess.Popen(
+            [*command, *more],
+            cwd=place,
+            # An empty PYTHONUNBUFFERED is none: rows have to be flushed by the program.
+            env=os.environ
+            | {"PYTHONPATH": str(Path(privsql.__file__).parents[1]), "PYTHONUNBUFFERED": ""},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def send(self, text: str) -> None:
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
+
+    def lines(self, count: int) -> list[str]:
+        return [self.process.stdout.readline() for _ in range(count)]
+
+    def memory(self) -> int:
+        """Bytes that the process holds now."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGESIZE")
+
+    def end(self) -> tuple[str, str]:
+        said = self.process.communicate(timeout=120)
+        self.process.wait(timeout=120)
+        return said
+
+
+def test_rows_of_a_pipe_leave_while_it_stays_open(client, release):
+    """Three pieces; the last has fields that the first did not need quotes for."""
+    running = Client(client)
+    sent = rows(40, start=20_000).splitlines(keepends=True)
+    running.send("".join(sent[:11]))
+    head = running.lines(2)
+    assert head[0].startswith("# privsql batch")
+    assert head[1] == "city,illness,age\n"
+    first = running.lines(10)
+    assert {line.split(",")[0] for line in first} <= {"north", "south"}
+    running.send("".join(sent[11:31]))
+    assert len(running.lines(20)) == 20
+    running.send("".join(sent[31:]).replace(",north,", ',"north, by\nthe ""sea""",'))
+    rest, said = running.end()
+    assert running.process.returncode == 0, said
+    assert "perturbed 40 rows" in said
+    assert '"north, by\nthe ""sea"""' in rest
+    (client / "batch.csv").write_text("".join(head + first) + rest)
+    assert [line.complete for line in lines_of(client)] == [False, True]
+
+
+def test_a_row_of_a_pipe_that_does_not_fit_stops_its_piece(client):
+    running = Client(client)
+    running.send(rows(50))
+    assert len(running.lines(52)) == 52
+    running.send("90,north,flu,3\n91,north,plague,77\n92,north,flu,3\n")
+    rest, said = running.end()
+    assert (running.process.returncode, rest) == (1, "")
+    said = said.partition("ERROR")[2]
+    assert "column illness: 1 value lies outside the list of 3 values (row 52)" in said
+    assert "column age: 1 value lies outside the range 0 to 9 (row 52)" in said
+    assert "the first 50 rows were written and count in the key's ledger" in " ".join(said.split())
+    assert "nothing was written" not in said
+    assert "plague" not in said
+    assert [line.complete for line in lines_of(client)] == [False]
+
+
+def test_a_broken_line_of_a_pipe_is_told_by_its_place(client):
+    running = Client(client)
+    running.send(rows(50))
+    assert len(running.lines(52)) == 52
+    running.send("90,north,flu,3\n91,north\n92,north,flu,3\n")
+    said = running.end()[1]
+    assert running.process.returncode == 1
+    assert "line 53 of standard input" in said
+
+
+def test_a_pipe_into_a_file_is_all_or_nothing(client):
+    running = Client(client, "-o", "batch.csv")
+    running.send(rows(50) + "91,north,plague,3\n")
+    said = running.end()[1]
+    assert running.process.returncode == 1
+    assert "nothing was written" in said
+    assert not (client / "batch.csv").exists()
+    assert lines_of(client) == []
+
+
+def test_a_pipe_is_read_as_a_file_is(client, tmp_path):
+    """The same rows at retention 1: what leaves is the same, whatever pieces they come in."""
+    spec = KEYED.replace("retention = 0.5", "retention = 1.0\naccept_epsilon = true").replace(
+        "step = 1 }", "step = 1 }\nclip = true"
+    )
+    text = rows(300).replace(",9\n", ",99.5\n").replace("id,", "\ufeffid,", 1)
+    (client / "spec.toml").write_text(spec)
+    (client / "rows.csv").write_text(text)
+    _, notes = go(client, accept_epsilon=True)
+    wanted = (client / "batch.csv").read_text().splitlines()[1:-1]
+    running = Client(client, "--accept-epsilon", spec=spec)
+    sent = text.splitlines(keepends=True)
+    for start in range(0, 301, 150):
+        running.send("".join(sent[start : start + 150]))
+        time.sleep(1.5 if start == 0 else 0)
+    made, said = running.end()
+    assert running.process.returncode == 0, said
+    assert made.splitlines()[1] == wanted[0]
+    assert sorted(made.splitlines()[2:-1]) == sorted(wanted[1:])
+    (clipped,) = (fact for fact in notes.facts if "moved to the ends" in fact)
+    assert clipped in said
+
+
+def test_a_compressed_pipe_is_read_to_its_end(client):
+    running = Client(client)
+    running.process.stdin.buffer.write(gzip.compress(rows(300).encode()))
+    made, said = running.end()
+    assert len(made.splitlines()) == 303, said
+
+
+def test_an_empty_pipe_is_told(client):
+    made, said = Client(client).end()
+    assert made == ""
+    assert "standard input is empty" in said
+
+
+@pytest.mark.parametrize(("most", "pieces"), [(1, 4), (40, 2), (1 << 20, 1)])
+def test_pieces_are_whole_lines(monkeypatch, most, pieces):
+    monkeypatch.setattr(stream, "MOST", most)
+    monkeypatch.setattr(stream, "BLOCK", 7)
+    text = b'a,b\n1,"x\ny"\n2,"""\n"\n3,z\n' + b'4,"\n\n\n"\n5,last'
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    found = list(stream.Lines(reading).pieces())
+    os.close(reading)
+    assert b"".join(found) == text
+    assert len(found) >= pieces
+    for piece in found:
+        assert piece.count(b'"') % 2 == 0
+        assert piece.endswith(b"\n") or piece is found[-1]
+    assert found[0].count(b"\n") >= 2
+
+
+def test_a_quote_that_is_never_closed_is_told(monkeypatch):
+    monkeypatch.setattr(stream, "LONGEST", 1000)
+    reading, writing = os.pipe()
+    os.write(writing, b'a,b\n1,"' + b"x\n" * 1000)
+    with pytest.raises(DataError, match="standard input has a line of more than"):
+        list(stream.Lines(reading).pieces())
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_long_stream_is_perturbed_in_flat_memory(client):
+    """After the first pieces the process grows no more, however much follows."""
+    running = Client(client, spec=KEYED + specs.drop("note"), most=1 << 20)
+    note = "x" * 1000
+    piece = "".join(f"{line},{note}\n" for line in rows(1000).splitlines()[1:])
+    running.send("id,city,illness,age,note\n")
+    reader = threading.Thread(target=lambda: [None for _ in running.process.stdout])
+    reader.start()
+    held = []
+    for _ in range(sized(18, 400)):
+        running.send(piece)
+        held.append(running.memory())
+    running.process.stdin.close()
+    reader.join(timeout=300)
+    assert running.process.wait(timeout=120) == 0
+    third = len(held) // 3
+    assert max(held[third:]) < max(held[:third]) + third * len(piece)
+    for each in (running.process.stdout, running.process.stderr):
+        each.close()

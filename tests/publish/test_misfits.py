@@ -138,6 +138,107 @@ def test_a_type_that_no_domain_has(tmp_path):
         )
 
 
+CAST = SPEC.replace(
+    "domain = { lower = 0, upper = 8", 'cast = "INTEGER"\ndomain = { lower = 0, upper = 8'
+)
+CAST += """[columns.pay]
+role = "public"
+grouping = false
+cast = "DECIMAL(8, 1)"
+"""
+
+
+def test_casts_that_fail_are_told_with_everything_else(tmp_path):
+    """Of sensitive and public columns; a value that was lost in a cast is no NULL."""
+    spec = CAST.replace("nullable = true\n", "")
+    bad = [
+        "11,3.5,plague,1.5,2000-02-03,1.25",
+        "12,77,flu,1.5,2000-02-03,1",
+        "13,,flu,1,1999-01-01,x",
+    ]
+    rows = [GOOD.format(i).strip() + ",0.5" for i in range(10)]
+    text = "\n".join([HEADER.strip() + ",pay", *rows, *bad, ""])
+    said = refused(tmp_path, text, spec)
+    assert said.splitlines()[1:-1] == [
+        "  column age: 1 value cannot be cast to INTEGER (row 11); cast to a type that holds them,"
+        " or clean the source first",
+        "  column age: 1 value lies outside the range 0 to 8 (row 12); widen the range, or write"
+        " clip = true to move them to its ends",
+        "  column age: 1 value is NULL (row 13); write nullable = true, or fill them in the source",
+        "  column ill: 1 value lies outside the list of 2 values (row 11); add them to the list, or"
+        ' write other = "..." with a word of it',
+        "  column born: 1 value lies outside the range 2000-01-01 to 2000-12-31 (row 13); widen the"
+        " range, or write clip = true to move them to its ends",
+        "  column pay: 2 values cannot be cast to DECIMAL(8,1) (rows 11, 13); cast to a type that"
+        " holds them, or clean the source first",
+    ]
+    shown = refused(tmp_path, text, spec, show_values=True)
+    assert "    from 3.5 to 3.5; such as 3.5\n" in shown
+    assert "    from '1.25' to 'x'; such as '1.25', 'x'\n" in shown
+
+
+# More rows than the types of a CSV file are guessed from.
+MANY = 21_000
+
+
+def test_a_type_that_later_rows_do_not_have_is_a_misfit_of_each_column(tmp_path):
+    spec = (
+        SPEC
+        + """[columns.town]
+role = "public"
+[columns.day]
+role = "public"
+cut = "year"
+"""
+    )
+    names = HEADER.strip() + ",town,day"
+    rows = [f"{GOOD.format(i).strip()},{i % 7},2000-02-03" for i in range(MANY)]
+    bad = ["x,old,plague,much,soon,A1,never", "98,77,flu,1.5,2000-02-03,2,2000-12-31"]
+    said = refused(tmp_path, "\n".join([names, *rows, *bad, ""]), spec)
+    lines = said.splitlines()[1:-1]
+    assert [line.partition(";")[0] for line in lines] == [
+        "  column age: 1 value cannot be read as BIGINT, the type of its first rows (row 21,001)",
+        "  column age: 1 value lies outside the range 0 to 8 (row 21,002)",
+        "  column ill: 1 value lies outside the list of 2 values (row 21,001)",
+        "  column bmi: 1 value cannot be read as DOUBLE, the type of its first rows (row 21,001)",
+        "  column born: 1 value cannot be read as DATE, the type of its first rows (row 21,001)",
+        "  column town: 1 value cannot be read as BIGINT, the type of its first rows (row 21,001)",
+        "  column day: 1 value cannot be read as DATE, the type of its first rows (row 21,001)",
+        "  column id: 1 value cannot be read as BIGINT, the type of its first rows (row 21,001)",
+    ]
+    assert lines[5].endswith('or write cast = "VARCHAR" to read the column as text')
+    assert lines[6].endswith("; correct these in the source")
+    assert not any(word in said for word in ("old", "much", "soon", "A1", "never"))
+    # What the message says helps.
+    mended = "\n".join([names, *rows, bad[1].replace("98,77", "98,7").replace(",2,", ",A1,"), ""])
+    (tmp_path / "rows.csv").write_text(mended)
+    told = spec.replace("[columns.town]\n", '[columns.town]\ncast = "VARCHAR"\n')
+    out = tmp_path / "r.duckdb"
+    assert (
+        privsql.publish(str(tmp_path / "rows.csv"), out, spec=parse_spec(told), seed=1).rows
+        == len(rows) + 1
+    )
+
+
+def test_days_may_be_written_in_a_way_of_their_own(tmp_path):
+    spec = """[release]
+table = "t"
+[columns.day]
+role = "sensitive"
+mechanism = "uniform"
+retention = 0.2
+domain = { lower = 2000-01-01, upper = 2000-12-31, step = "1 day" }
+"""
+    rows = [f"{1 + i % 28:02d}.02.2000" for i in range(MANY)]
+    said = refused(
+        tmp_path, "\n".join(["day", *rows, "soon", "31.12.2000", "31.12.1999", ""]), spec
+    )
+    assert [line.partition(";")[0] for line in said.splitlines()[1:-1]] == [
+        "  column day: 1 value cannot be read as DATE, the type of its first rows (row 21,001)",
+        "  column day: 1 value lies outside the range 2000-01-01 to 2000-12-31 (row 21,003)",
+    ]
+
+
 def test_what_passes_is_what_publishing_takes(tmp_path):
     """Random values around the ends of a grid: found here if and only if codes has none."""
     rng = np.random.default_rng(5)

@@ -21,8 +21,9 @@ import privsql
 from privsql.errors import DataError, NotSupportedError
 from privsql.fronts.cli.main import main
 from privsql.publish.append.local import perturb_file
+from privsql.publish.checks import open_for
 from privsql.publish.keys.randomness import Seeded
-from privsql.publish.recode import bin_labels, open_for
+from privsql.publish.recode import bin_labels
 from privsql.publish.report import Moved, Notes
 from privsql.release.reading import SpecError
 from privsql.release.spec import parse_spec
@@ -491,7 +492,7 @@ def test_everybody_reads_the_same(here):
     published(here, RECODED)
     (here / "spec.toml").write_text(RECODED)
     spec = parse_spec(RECODED)
-    _, source = open_for(spec, [str(here / "raw.parquet")])
+    source = open_for(spec, [str(here / "raw.parquet")]).source
     seen = source.relation.select("age", "town", "day", "word").order("ALL").fetchall()
     source.close()
     # audit

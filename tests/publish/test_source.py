@@ -399,3 +399,14 @@ def test_publishing_says_and_refuses(tmp_path, monkeypatch):
     with pytest.raises(OperationalError, match="temporary disk space"):
         privsql.publish(source, tmp_path / "b.duckdb", spec=parse_spec(SPEC), seed=1)
     assert not (tmp_path / "b.duckdb").exists()
+    # The publisher may know better, and is told what is missing all the same.
+    (tmp_path / "spec.toml").write_text(SPEC)
+    command = ["publish", str(tmp_path / "spec.toml"), "-o", str(tmp_path / "b.duckdb")]
+    command += ["--source", source, "--seed", "1"]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 1
+    assert "--ignore-disk" in refused.stderr
+    done = CliRunner().invoke(main, [*command, "--ignore-disk"])
+    assert done.exit_code == 0, done.stderr
+    assert "temporary disk space beside the release" in done.stderr
+    assert (tmp_path / "b.duckdb").exists()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -16,6 +17,7 @@ import pytest
 
 import privsql
 from privsql.errors import Error, IntegrityError, OperationalError
+from privsql.release import store
 from privsql.release.spec import parse_spec
 
 SPEC = """
@@ -279,3 +281,47 @@ def test_a_reader_can_change_nothing_and_read_nothing_else(release, tmp_path):
             with pytest.raises(duckdb.Error):
                 con.execute(statement)
     assert sorted(os.listdir(tmp_path)) == ["r.duckdb", "secret.csv"]
+
+
+# What must not come into our databases with a file, and what a file is told to hold.
+STRANGE = {
+    "CREATE MACRO main.sum(a) AS 42": "functions",
+    "CREATE MACRO main.count(a) AS 42": "functions",
+    "CREATE MACRO main.coalesce_(a) AS 42": "functions",
+    "CREATE MACRO main.hash(a, b) AS 42": "functions",
+    "CREATE MACRO privsql.privsql_invert(a, b) AS 42": "functions",
+    "CREATE MACRO main.duckdb_functions() AS TABLE SELECT 'none' AS database_name": "functions",
+    "CREATE VIEW main.other AS SELECT 1 AS a": "views",
+    "CREATE TYPE main.mood AS ENUM ('a')": "types",
+    "CREATE SEQUENCE main.numbers": "sequences",
+    "CREATE TABLE main.more (a INTEGER, b INTEGER GENERATED ALWAYS AS (a + 1))": "default",
+    "CREATE TABLE main.more (a INTEGER DEFAULT 42)": "default",
+}
+
+
+@pytest.mark.parametrize("statement", STRANGE)
+def test_a_file_brings_nothing_but_tables(release, statement):
+    change(release, statement)
+    for open_ in (privsql.release.open, privsql.connect):
+        with pytest.raises(IntegrityError, match=f"it holds {STRANGE[statement]}"):
+            open_(release)
+
+
+@pytest.mark.parametrize("table", ["main.t", "privsql.tuples"])
+def test_a_view_in_place_of_a_table_is_refused(release, table):
+    schema, _ = table.split(".")
+    change(
+        release,
+        f"ALTER TABLE {table} RENAME TO original",
+        f"CREATE VIEW {table} AS SELECT * FROM {schema}.original",
+    )
+    with pytest.raises(IntegrityError, match="it holds views"):
+        privsql.release.open(release)
+
+
+def test_a_macro_would_have_answered_in_place_of_ours(release, monkeypatch):
+    """Without the check a file's functions are called: the attack is real."""
+    change(release, "CREATE MACRO main.sum(a) AS 42")
+    monkeypatch.setattr(store, "_STRANGE", "SELECT 'x' WHERE false")
+    with closing(store._connect(release)) as con:
+        assert con.execute("SELECT DISTINCT sum(x) FROM t").fetchall() == [(42,)]

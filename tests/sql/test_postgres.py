@@ -68,9 +68,13 @@ def test_expressions_are_named_and_valued_as_in_postgresql(database, expression,
 @pytest.mark.parametrize(
     "expression",
     [
-        "initcap('ab cd')",
         "overlay('abc' placing 'x' from 2)",
-        "format('%s', 1)",
+        "format('%x', 1)",
+        "format('%s %s', 1)",
+        "format($1, 1)",
+        "date_bin('1 month', now(), now())",
+        "to_char(1, 'RN')",
+        "to_char(1, '9,9')",
         "encode('a'::bytea, 'hex')",
         "regexp_match('a', 'a')",
         "regexp_matches('a', 'a')",
@@ -79,8 +83,8 @@ def test_expressions_are_named_and_valued_as_in_postgresql(database, expression,
         "regexp_substr('a', 'a')",
         "get_bit('a', 1)",
         "extract(timezone from now())",
-        "to_char(now(), 'Q')",
-        "to_char(now(), 'Day')",
+        "to_char(now(), 'DDth')",
+        "to_timestamp('1', 'Q')",
         "to_timestamp('Monday', 'FMDay')",
         "b'101'",
         "x'1f'",
@@ -90,7 +94,7 @@ def test_expressions_are_named_and_valued_as_in_postgresql(database, expression,
         "'a' similar to $1",
         "'a' collate \"de_DE\"",
         "nextval('x')",
-        "width_bucket(5, 0, 10, 5)",
+        "width_bucket(5, array[1, 2])",
         "getvariable('pg')",
         "1::numeric(50, 2)",
     ],
@@ -98,6 +102,12 @@ def test_expressions_are_named_and_valued_as_in_postgresql(database, expression,
 def test_what_means_something_else_is_refused(expression):
     with pytest.raises(NotTranslated):
         one(f"SELECT {expression}")
+
+
+def test_zones_are_written_of_times_that_have_one():
+    assert "'%H %Z'" in one("SELECT to_char(now(), 'HH24 TZ')").text
+    with pytest.raises(NotTranslated):
+        one("SELECT to_char(now(), 'HH24 TZ') FROM sales")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ import duckdb
 from privsql.errors import InternalError, NotSupportedError, OperationalError
 from privsql.files import commit
 from privsql.fronts.pgwire.auth import users
-from privsql.policy import history
+from privsql.policy import history, history_file
 from privsql.publish.keys import key as keys
 from privsql.publish.keys import ledger
 from privsql.publish.staging import staging
@@ -49,12 +49,19 @@ def _history_2(path: Path) -> None:
         connection.execute("PRAGMA user_version = 2")
 
 
+def _history_3(path: Path) -> None:
+    """Entries stay as they are, and new ones have tables of their own."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(history_file.EXACT)
+        connection.execute("PRAGMA user_version = 3")
+
+
 # Kind of file -> format -> what brings a copy of it to the next format.
 STEPS: dict[str, dict[int, Step]] = {
     "release": {},
     "key": {},
     "ledger": {},
-    "history": {1: _history_2},
+    "history": {1: _history_2, 2: _history_3},
     "users file": {},
 }
 
@@ -170,7 +177,7 @@ def _kind(path: Path) -> Kind:
     if start[DUCKDB_AT : DUCKDB_AT + len(DUCKDB)] == DUCKDB:
         return Kind("release", manifest.FORMAT, _release_format, open_release)
     if start.startswith(SQLITE):
-        return Kind("history", history.VERSION, _history_format, _open_history)
+        return Kind("history", history_file.VERSION, _history_format, _open_history)
     if start.startswith(keys.HEADER.encode()):
         return Kind("key", keys.VERSION, _key_format, keys.read_key)
     for kind in (
@@ -218,7 +225,7 @@ def _history_format(path: Path) -> int:
     with path.open("rb") as file:
         header = file.read(100)
     version, application = (int.from_bytes(header[at : at + 4]) for at in (60, 68))
-    if application != history.APPLICATION:
+    if application != history_file.APPLICATION:
         raise OperationalError(f"{path} is a database of SQLite, but no history of privsql")
     return version
 

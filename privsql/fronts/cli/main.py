@@ -32,7 +32,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "explain": "query:explain",
         "shell": "shell:shell",
     },
-    "Serve": {"serve": "serve:serve", "user": "user:user"},
+    "Serve": {"serve": "serve:serve", "user": "user:user", "history": "history:history"},
     "Your shell": {"completion": "completion:completion"},
 }
 

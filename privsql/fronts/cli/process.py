@@ -14,23 +14,28 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from privsql.errors import Error, OperationalError
+from privsql.engines.processes.footprint import lean, without_pandas
+from privsql.errors import Error, OperationalError, printable
 from privsql.fronts.pgwire.auth.login import DATABASE, Security
-from privsql.fronts.pgwire.releases import House
+from privsql.fronts.pgwire.releases import House, opened
+from privsql.fronts.pgwire.scheduler import at_once
 from privsql.fronts.pgwire.server import Allowance, Server
+from privsql.fronts.pgwire.status.endpoint import Endpoint
+from privsql.fronts.pgwire.status.pages import Status, unchanged, writable
+from privsql.policy.copies.mark import Keeper, check_present
 from privsql.policy.history import History
 from privsql.policy.journal import Journal
-from privsql.policy.leverage import Admission, Atoms, Cells
 from privsql.policy.limits import Limits
 from privsql.release.manifest import Manifest
-from privsql.release.store import open_release
 
 EVERYBODY = ""  # no user has this name
+MARK = 1.0  # seconds between two looks whether the history has grown
 T = TypeVar("T")
 log = logging.getLogger("privsql.pgwire")
 
@@ -38,9 +43,9 @@ log = logging.getLogger("privsql.pgwire")
 class OneAccount(History):
     """Without authentication all names count as one user: another name evades nothing."""
 
-    def check(self, user: str, release: str, atoms: Atoms, cells: Cells) -> Admission:
-        """Check against what everybody was answered."""
-        return super().check(EVERYBODY, release, atoms, cells)
+    def account_of(self, user: str) -> str:
+        """The account of everybody."""
+        return EVERYBODY
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,11 @@ class Plan:
     history: Path
     journal: Path
     sync: bool
+    always: tuple[str, ...]
     allowance: Allowance
     limits: Limits
+    mark: Path | None = None  # beside the history
+    status: tuple[str, int] | None = None
 
 
 def state_folder() -> Path:
@@ -76,20 +84,26 @@ def state_folder() -> Path:
 
 def run(plan: Plan, say: Callable[[str], None]) -> None:
     """Serve until a signal; ``say`` gets the banner when clients can connect."""
+    without_pandas()
+    lean()
     for path in plan.releases:
-        open_release(path)  # one that cannot be served leaves no history and no log behind
+        opened(path)  # one that cannot be served leaves no history and no log behind
     kind = OneAccount if plan.security.users is None else History
-    with _named(plan.history, kind) as history:
+    check_present(plan.history, plan.mark)
+    with _named(plan.history, kind) as history, Keeper(plan.history, plan.mark) as keeper:
+        _tell_closed(keeper)
         journal = _named(plan.journal, lambda path: Journal(path, sync=plan.sync))
         house = House(
             plan.releases,
             history=history,
             journal=journal,
             limits=plan.limits,
-            sessions=plan.allowance.workers,
+            sessions=at_once(plan.allowance.workers),
             quick=not plan.sync,
+            always=plan.always,
+            admit=lambda user: keeper.check(EVERYBODY if kind is OneAccount else user),
         )
-        asyncio.run(_served(plan, house, say))
+        asyncio.run(_served(plan, house, keeper, say))
 
 
 def _named(path: Path, make: Callable[[Path], T]) -> T:
@@ -100,7 +114,7 @@ def _named(path: Path, make: Callable[[Path], T]) -> T:
         raise type(problem)(f"{path}: {problem.reason}", hint=problem.hint) from None
 
 
-async def _served(plan: Plan, house: House, say: Callable[[str], None]) -> None:
+async def _served(plan: Plan, house: House, keeper: Keeper, say: Callable[[str], None]) -> None:
     server = Server(house, plan.security, plan.allowance)
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     wanted = asyncio.Event()
@@ -115,15 +129,67 @@ async def _served(plan: Plan, house: House, say: Callable[[str], None]) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop, each.name)
     loop.add_signal_handler(signal.SIGHUP, wanted.set)
-    try:
-        addresses = await server.start(plan.host, plan.port)
-        say(banner(addresses, [each.manifest for each in house.versions().values()], plan.security))
-        reloading = asyncio.create_task(_reloaded(plan, house, server, wanted))
-        await over.wait()
-        reloading.cancel()
-    finally:
-        await server.stop()
+    # The status outlives the server by a moment: it says that the server stops.
+    async with _status(plan, house, keeper, server) as shown:
+        try:
+            addresses = await server.start(plan.host, plan.port)
+            manifests = [each.manifest for each in house.versions().values()]
+            say(banner(addresses, manifests, plan.security) + shown)
+            beside = [
+                asyncio.create_task(_reloaded(plan, house, server, wanted)),
+                asyncio.create_task(_marked(keeper)),
+            ]
+            await over.wait()
+            for task in beside:
+                task.cancel()
+        finally:
+            await server.stop()
     log.info("the server has stopped")
+
+
+@asynccontextmanager
+async def _status(plan: Plan, house: House, keeper: Keeper, server: Server) -> AsyncIterator[str]:
+    """Health and metrics, if they are wanted; what the banner says of them."""
+    if plan.status is None:
+        yield ""
+        return
+    status = Status(
+        server.metrics,
+        server.connections,
+        {
+            "listening": lambda: server.listening,
+            "history": unchanged(plan.history),
+            "mark": lambda: keeper.healthy,
+            "log": writable(plan.journal),
+        },
+        history=plan.history,
+        workers=plan.allowance.workers,
+        releases=lambda: len(house.versions()),
+    )
+    endpoint = Endpoint(status.pages())
+    try:
+        yield f"; status on {_where(await endpoint.start(*plan.status))}"
+    finally:
+        await endpoint.stop()
+
+
+async def _marked(keeper: Keeper) -> None:
+    """Raise the mark of the history every second."""
+    while True:
+        await asyncio.sleep(MARK)
+        try:
+            await asyncio.to_thread(keeper.advance)
+        except Error as problem:
+            log.error("the mark of the history cannot be raised: %s", problem.reason)
+
+
+def _tell_closed(keeper: Keeper) -> None:
+    restored = keeper.restored
+    if restored is None:
+        return
+    names = ", ".join(map(str, keeper.closed))
+    which = "all accounts that were not accepted" if restored.unknown else names
+    log.warning("the history was restored at %s; closed are: %s", restored.time, which)
 
 
 async def _reloaded(plan: Plan, house: House, server: Server, wanted: asyncio.Event) -> None:
@@ -142,13 +208,18 @@ async def _reloaded(plan: Plan, house: House, server: Server, wanted: asyncio.Ev
 
 def banner(addresses: list[tuple[str, int]], manifests: list[Manifest], security: Security) -> str:
     """One line: where, which databases, under which policies, and who is let in."""
-    where = ", ".join(
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses
-    )
-    served = ", ".join(f"{each.table} ({_policy(each)})" for each in manifests)
+    served = ", ".join(f"{printable(each.table)} ({_policy(each)})" for each in manifests)
     tls = "TLS required" if security.require_tls else "TLS offered" if security.tls else "no TLS"
     login = "SCRAM-SHA-256" if security.users is not None else "no passwords"
-    return f"privsql listens on {where}: database {DATABASE} with {served}; {login}, {tls}"
+    return (
+        f"privsql listens on {_where(addresses)}: database {DATABASE} with {served}; {login}, {tls}"
+    )
+
+
+def _where(addresses: list[tuple[str, int]]) -> str:
+    return ", ".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses
+    )
 
 
 def _policy(manifest: Manifest) -> str:

@@ -9,8 +9,10 @@ clock       the time of a statement
 cursors     prepared statements, portals and replies
 prepared    PREPARE and EXECUTE
 releases    which releases are served, and sessions for them
-workers     threads that read, describe and answer
+scheduler   threads shared out among users
+workers     statements: who reads, describe and answer
 state       what a connection keeps between messages
+status      health and metrics over HTTP
 connection  the messages of one client, in order
 server      listens; limits, TLS, cancellation, the end
 """

@@ -10,6 +10,15 @@ from zoneinfo import ZoneInfo
 from privsql.sql.postgres.commands import Command
 
 
+def _zone(name: str) -> dt.tzinfo:
+    """A zone by its name, or by its distance from UTC: ``+05:30``."""
+    if name[0] not in "+-":
+        return ZoneInfo(name)
+    hours, _, minutes = name[1:].partition(":")
+    away = dt.timedelta(hours=int(hours), minutes=int(minutes))
+    return dt.timezone(-away if name[0] == "-" else away)
+
+
 def timed(
     command: Command, arguments: Sequence[Any], zone: str, now: dt.datetime | None = None
 ) -> Sequence[Any]:
@@ -24,7 +33,7 @@ def timed(
     if not command.clocks or len(arguments) < command.parameters:
         return arguments
     found = dt.datetime.now(dt.UTC) if now is None else now
-    local = found.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    local = found.astimezone(_zone(zone)).replace(tzinfo=None)
     times = {
         "TIMESTAMPTZ": found,
         "TIMESTAMP": local,

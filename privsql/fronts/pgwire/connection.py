@@ -9,7 +9,6 @@ are, and nothing is planned twice.  Where it is not, the statement is described 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -112,7 +111,11 @@ class Connection:
             self._dialogue.check(command)
         kinds = enumerate(map(kind_of_oid, asked.oids), 1)
         given = {n: kind for n, kind in kinds if kind is not None and kind.name != "unknown"}
-        self._dialogue.prepare(asked.name, Prepared(command, given, asked.text))
+        prepared = Prepared(command, given, asked.text)
+        if asked.name and command is not None and command.kind == "query":
+            # An unknown column is an error now, as in PostgreSQL; Describe finds it done.
+            await self._dialogue.columns(prepared)
+        self._dialogue.prepare(asked.name, prepared)
         self._channel.say(codec.PARSE_COMPLETE)
 
     async def _bind(self, body: bytes) -> None:
@@ -145,7 +148,7 @@ class Connection:
         await self._dialogue.types(prepared)
         columns = await self._dialogue.columns(prepared)
         self._channel.say(codec.parameter_description([k.oid for k in prepared.kinds or ()]))
-        self._say_described(columns, ())
+        self._say_described(columns, (), prepared.command)
 
     async def _describe_pending(self) -> None:
         portal, self._pending = self._pending, None
@@ -153,13 +156,15 @@ class Connection:
             self._about = portal.prepared
             self._dialogue.check(portal.prepared.command)
             columns = await self._dialogue.columns(portal.prepared)
-            self._say_described(columns, portal.formats)
+            self._say_described(columns, portal.formats, portal.prepared.command)
 
-    def _say_described(self, columns: Sequence[Column] | None, formats: Sequence[int]) -> None:
+    def _say_described(
+        self, columns: Sequence[Column] | None, formats: Sequence[int], command: Command | None
+    ) -> None:
         if columns is None:
             self._channel.say(codec.NO_DATA)
         else:
-            self._say_columns(columns, _kinds(columns), formats)
+            self._say_columns(columns, _kinds(columns), formats, command)
 
     async def _execute(self, body: bytes) -> None:
         name, most = codec.execute(body)
@@ -214,10 +219,15 @@ class Connection:
         self._channel.say(codec.READY[self._dialogue.status])
 
     def _say_columns(
-        self, columns: Sequence[Column], kinds: Sequence[Kind], formats: Sequence[int]
+        self,
+        columns: Sequence[Column],
+        kinds: Sequence[Kind],
+        formats: Sequence[int],
+        command: Command | None,
     ) -> None:
         forms = _formats(formats, len(kinds))
-        self._channel.say(sending.described([name for name, _ in columns], kinds, forms))
+        origins = self._dialogue.origins(command)
+        self._channel.say(sending.described([name for name, _ in columns], kinds, forms, origins))
 
     def _notices(self, notices: Sequence[Notice]) -> None:
         for notice in notices[:MOST_NOTICES]:
@@ -234,7 +244,7 @@ class Connection:
             portal.formats = self._dialogue.portal(command.name).formats
         kinds = self._settled(portal, reply.rows)
         if tell:
-            self._say_columns(reply.rows.columns, kinds, portal.formats)
+            self._say_columns(reply.rows.columns, kinds, portal.formats, command)
         await self._rows(reply.rows, reply.tag, kinds, portal, most)
 
     async def _rows(
@@ -275,10 +285,10 @@ class Connection:
         self._notices(answer.notices)
         kinds = _kinds(answer.columns)
         self._channel.say(codec.copy_out(len(kinds), copy.binary))
-        self._channel.say(copy.begin([name for name, _ in answer.columns]))
         zone, total = self._dialogue.run_time.zone, answer.table.num_rows
-        await self._send(copy.rows(answer.table, kinds, zone), total)
-        self._channel.say(copy.end() + codec.COPY_DONE + codec.complete(f"COPY {total}"))
+        names = [name for name, _ in answer.columns]
+        await self._send(copy.messages(names, answer.table, kinds, zone), total)
+        self._channel.say(codec.COPY_DONE + codec.complete(f"COPY {total}"))
 
     async def _send(self, parts: Iterator[bytes], count: int) -> None:
         """Encode and send piece by piece; the next is made when the client has read enough."""
@@ -288,8 +298,8 @@ class Connection:
             if self._channel.kept > HIGH:
                 await self._drain()
             return
-        loop, pool = asyncio.get_running_loop(), self._dialogue.desk.reading
-        while part := await loop.run_in_executor(pool, next, parts, b""):
+        pool, user = self._dialogue.desk.reading, self._dialogue.asker.user
+        while part := await pool.run(user, next, parts, b""):
             self._channel.say(part)
             await self._drain()
 
@@ -305,6 +315,7 @@ class Connection:
         said = text if command is None else command.original
         told = problem if isinstance(problem, Error) else _bug(problem)
         told = await self._dialogue.refused(said, command, told)
+        self._dialogue.desk.metrics.failed(told)
         self._channel.say(codec.fields(b"E", error_fields(told, _position(told, text, command))))
 
 

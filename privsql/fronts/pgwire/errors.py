@@ -2,12 +2,23 @@
 
 SQLSTATEs are PostgreSQL's own: drivers decide by them whether to reconnect, to retry or to ask
 for a password.  The stable code of our errors is the DETAIL, because programs that cannot tell a
-personal group from a mistake by SQLSTATE can by that.
+personal group from a mistake by SQLSTATE can by that.  Names and values in a message may be
+anybody's, and psql shows messages as they are: control characters are escaped here.
 """
 
 from __future__ import annotations
 
-from privsql.errors import Error, Notice, NotSupportedError, OperationalError, ProgrammingError
+import re
+
+from privsql.errors import (
+    Error,
+    Notice,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    printable,
+)
+from privsql.sql.nodes import Unsupported
 
 
 class ProtocolError(OperationalError, code="protocol", sqlstate="08P01"):
@@ -98,6 +109,10 @@ class BadSettingError(ProgrammingError, code="setting", sqlstate="22023"):
     """A value that a run-time parameter cannot have."""
 
 
+class ReadOnlyError(Unsupported, sqlstate="25006"):
+    """A statement that would change something."""
+
+
 class TextValueError(ProgrammingError, code="value", sqlstate="22P02"):
     """The text of a parameter is not a value of its type."""
 
@@ -110,6 +125,41 @@ class ChangedError(NotSupportedError, code="changed"):
     """The release was published again, and the answer no longer has the columns described."""
 
 
+# What a statement got wrong, by the words of it, where the kind of error tells no more than that.
+_STATES = (
+    (r"must appear in the GROUP BY|cannot contain aggregates|calls cannot be nested", "42803"),
+    (r"(?i)aggregate functions? (calls )?(is|are) not allowed", "42803"),
+    (r"(?i)cannot contain window|window functions? (is|are) not allowed", "42P20"),
+    (r"Function with name \S+ does not exist|^No function matches", "42883"),
+    (r"^Cannot compare values of type|^No operator matches", "42883"),
+    (r"^Type with name", "42704"),
+    (r"^the type \S+ is not known here", "42704"),
+    (r"^(Table with name|Referenced table)|^relation ", "42P01"),
+    (r'^Referenced column|does not have a column named|^column "', "42703"),
+    (r"^Ambiguous reference", "42702"),
+    (r"^Duplicate alias", "42712"),
+    (r"term out of range", "42P10"),
+    (r"same number of result columns", "42601"),
+    (r"^LIMIT/OFFSET cannot be negative", "2201W"),
+    (r"^a value cannot be converted to the type", "22P02"),
+    (r"^a number is too large or too small", "22003"),
+)
+_COARSE = ("42000", "22023", "0A000", "42703")  # of errors that are looked at more closely
+
+
+def state_of(problem: Error) -> str:
+    """PostgreSQL's SQLSTATE for an error.
+
+    >>> state_of(ProgrammingError('column "a" must appear in the GROUP BY clause'))
+    '42803'
+    """
+    if problem.sqlstate in _COARSE:
+        for pattern, state in _STATES:
+            if re.search(pattern, problem.reason):
+                return state
+    return problem.sqlstate
+
+
 def error_fields(
     problem: Error, position: int | None = None, severity: str = "ERROR"
 ) -> dict[str, str]:
@@ -119,9 +169,11 @@ def error_fields(
     >>> error_fields(DomainError("no such value", hint="look at the domain"), 7)["C"]
     '22023'
     """
-    fields = _fields(severity, problem.sqlstate, problem.reason) | {"D": f"privsql: {problem.code}"}
+    fields = _fields(severity, state_of(problem), problem.reason) | {
+        "D": f"privsql: {problem.code}"
+    }
     if problem.hint is not None:
-        fields["H"] = problem.hint
+        fields["H"] = printable(problem.hint, keep="\n\t")
     if position is not None:
         fields["P"] = str(position)
     return fields
@@ -129,7 +181,7 @@ def error_fields(
 
 def notice_fields(notice: Notice) -> dict[str, str]:
     """A notice as its fields; the code comes first, so that a person and a program see it."""
-    return _fields("NOTICE", "00000", f"{notice.text} [{notice.code}]")
+    return _fields("NOTICE", "00000", printable(f"{notice.text} [{notice.code}]"))
 
 
 def warning_fields(text: str, sqlstate: str) -> dict[str, str]:
@@ -138,4 +190,5 @@ def warning_fields(text: str, sqlstate: str) -> dict[str, str]:
 
 
 def _fields(severity: str, sqlstate: str, message: str) -> dict[str, str]:
-    return {"S": severity, "V": severity, "C": sqlstate, "M": message}
+    shown = printable(message, keep="\n\t")
+    return {"S": severity, "V": severity, "C": sqlstate, "M": shown}

@@ -9,7 +9,9 @@ copied.  A version that was replaced is closed when the last answer from it has 
 
 A session takes tenths of a second to open and answers one statement at a time, as one user.  So
 they are pooled by version and user, there are as many as may work at once, and a connection that
-is idle holds none.
+is idle holds none.  The databases of each are in a process of its own, within a limit of memory
+(``engines.processes.child``); when that process ends, so does its session.  What was answered is
+remembered for all sessions of a user.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,17 +29,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 from privsql import files
-from privsql.errors import Error, IntegrityError, OperationalError, ProgrammingError
+from privsql.answer.outcome import Outcome
+from privsql.engines.processes.child import Child
+from privsql.engines.processes.confined import Confined
+from privsql.engines.processes.footprint import trim
+from privsql.errors import Error, IntegrityError, OperationalError, ProgrammingError, printable
 from privsql.policy.history import History
 from privsql.policy.journal import Entry, Journal
-from privsql.policy.limits import Limits
+from privsql.policy.limits import GIGABYTE, Limits
 from privsql.release.manifest import Manifest
-from privsql.release.store import open_release
+from privsql.release.store import Release, open_release
+from privsql.session.caches import Answers, key_of
 from privsql.session.gate import Served
+from privsql.session.log import logged
 from privsql.session.session import Session
+from privsql.session.settings import Settings
+from privsql.sql.postgres.read import read
 
 PREFIX = "privsql-served-"
 ATTEMPTS = 5
+TRIMMED = 10.0  # seconds between two times that freed memory is given back
+RESTED = 300.0  # seconds after which a session that nobody uses is closed
 log = logging.getLogger("privsql.pgwire")
 
 
@@ -60,19 +73,22 @@ class Version:
 
 
 class Seat(NamedTuple):
-    """A session of one version for one user."""
+    """A session of one version for one user, and when it was given back."""
 
     version: Version
     user: str
     session: Session
+    since: float = 0.0
 
 
 class House:
     """The releases of a server.  Safe among threads; every call may take a while.
 
-    ``sessions`` is how many may exist at once; ``folder`` is where versions are linked.
-    ``quick`` lets the event loop itself give answers that were given before; it then writes the
-    journal's line too, so it is not for a journal that waits for the disk.
+    ``sessions`` is how many may exist at once, half of them idle; ``folder`` is where versions
+    are linked.  ``always`` are statements that no user is ever refused, beside those of each
+    release's policy.  ``quick`` lets the event loop itself give answers that were given before;
+    it then writes the journal's line too, so it is not for a journal that waits for the disk.
+    ``admit`` refuses users whose accounts are closed.
     """
 
     def __init__(
@@ -82,11 +98,14 @@ class House:
         history: History | None = None,
         journal: Journal | None = None,
         limits: Limits | None = None,
-        sessions: int = 4,
+        sessions: int = 8,
         folder: str | os.PathLike[str] | None = None,
         quick: bool = True,
+        always: Sequence[str] = (),
+        admit: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.quick = quick
+        self.quick, self._admit = quick, admit
+        self._always = tuple(always)
         if not paths:
             raise ProgrammingError("there is no release to serve", hint="name at least one file")
         self._history, self._journal = history, journal
@@ -102,9 +121,12 @@ class House:
         self._paths: dict[str, Path] = {}
         self._current: dict[str, Version] = {}
         self._failed: dict[str, tuple[int, int, int]] = {}
+        self._answers = Answers()
+        self._trimmed = time.monotonic()
         try:
             for each in paths:
                 self._add(Path(each).absolute())
+            self._check_always()
         except BaseException:
             self._folders.close()
             raise
@@ -139,16 +161,19 @@ class House:
         return found
 
     def _renew(self, name: str, path: Path, now: tuple[int, int, int]) -> bool:
+        shown = printable(name)
         try:
             version = self._opened(path)
         except Error as problem:
             # Whoever asks goes on with the version that there was.
-            log.warning("%s was published again but cannot be served: %s", name, problem.reason)
+            log.warning(
+                "%s was published again but cannot be served: %s", shown, printable(problem.reason)
+            )
             self._failed[name] = now
             return False
         if version.name != name:
             self._folders.remove(version.path)
-            log.warning("the file of %s now holds another table: not served", name)
+            log.warning("the file of %s now holds another table: not served", shown)
             self._failed[name] = now
             return False
         with self._turn:
@@ -160,7 +185,8 @@ class House:
             self._end(seat)
         if not dropped:
             self._tidy(old)
-        log.info("%s was published again and is served", name)
+        self._answers.forget(old.number)
+        log.info("%s was published again and is served", shown)
         return True
 
     def _opened(self, path: Path) -> Version:
@@ -174,36 +200,79 @@ class House:
             except OSError as problem:
                 raise _unread(path, problem) from None
             try:
-                release = open_release(link)
+                release = opened(link)
             except BaseException:
                 self._folders.remove(link)
                 raise
             if _stamp(path) == before:
-                return Version(release.manifest.table, number, link, release.manifest, before)
+                made = Version(release.manifest.table, number, link, release.manifest, before)
+                try:
+                    self._reserve(made)
+                except BaseException:
+                    self._folders.remove(link)
+                    raise
+                return made
             self._folders.remove(link)  # replaced meanwhile
         raise IntegrityError(f"{path.name} keeps changing")
+
+    # -- reserved statements -------------------------------------------------------------
+
+    def _reserve(self, version: Version) -> None:
+        """Put statements that are always answered into every account of a release."""
+        if self._history is None:
+            return
+        known = {version.name.lower(): version.columns}
+        mine = list(version.manifest.policy.always)
+        mine += [text for text in self._always if _about(text) == {version.name.lower()}]
+        if not mine:
+            self._history.give_up(version.name)
+            return
+        session = Session(version.path, served=Served("", self._history), limits=self.limits)
+        try:
+            session.reserve({text: each.text for text in mine for each in read(text, known)})
+        finally:
+            session.close()
+
+    def _check_always(self) -> None:
+        """Refuse a reserved statement that is about no release, or about several."""
+        served = {name.lower() for name in self._paths}
+        for text in self._always:
+            found = _about(text)
+            if len(found & served) != 1 or len(found) != 1:
+                raise ProgrammingError(
+                    f"a reserved statement is not about one release that is served: {text}",
+                    hint=f"the tables are {', '.join(self._paths)}",
+                )
 
     # -- sessions ------------------------------------------------------------------------
 
     @contextmanager
     def lease(self, version: Version, user: str) -> Iterator[Session]:
         """A session of a version for one statement of a user."""
+        self._admit(user)
         seat = self._take(version, user)
         try:
             yield seat.session
         finally:
             self._give(seat)
 
-    @contextmanager
-    def idle(self, version: Version, user: str) -> Iterator[Session | None]:
-        """A session that is there and free at once, or None."""
-        with self._turn:
-            seat = self._free(version, user)
-        try:
-            yield seat and seat.session
-        finally:
-            if seat is not None:
-                self._give(seat)
+    def recalled(
+        self,
+        version: Version,
+        user: str,
+        sql: str,
+        parameters: Sequence[object] | None,
+        options: Mapping[str, object],
+        said: str,
+    ) -> Outcome | None:
+        """An answer that was given to this user before, logged; None where there is none."""
+        key = key_of(sql, parameters, options, Settings())
+        known = self._answers.of(user, version.number).get(key)
+        if known is None:
+            return None
+        served = Served(user, self._history, self._journal)
+        with logged(served, said, version.manifest.table, known[1]) as told:
+            return told(known[0])
 
     def _free(self, version: Version, user: str) -> Seat | None:
         """The idle session of a user that was used last."""
@@ -234,19 +303,47 @@ class House:
                 self._end(victim)
         try:
             served = Served(user, self._history, self._journal)
-            session = Session(version.path, served=served, limits=self.limits)
-            return Seat(version, user, session)
+            return Seat(version, user, self._session(version, served))
         except BaseException:
             self._left(version)
             raise
 
+    def _session(self, version: Version, served: Served) -> Session:
+        engines = Confined()
+        try:
+            return Session(
+                version.path,
+                served=served,
+                limits=self.limits,
+                engines=engines,
+                remembered=lambda: self._answers.of(served.user, version.number),
+            )
+        except BaseException:
+            engines.close()
+            raise
+
     def _give(self, seat: Seat) -> None:
+        ended = [seat]
         with self._turn:
-            keep = not (seat.version.retired or self._closed)
-            if keep:
-                self._idle.append(seat)
+            if not (seat.version.retired or self._closed or seat.session.broken):
+                self._idle.append(seat._replace(since=time.monotonic()))
+                kept = max(1, self._most // 2)  # more are for moments of crowding
+                ended, self._idle = self._idle[:-kept], self._idle[-kept:]
                 self._turn.notify()
-        if not keep:
+        for each in ended:
+            self._end(each)
+
+    def tidy(self) -> None:
+        """Close sessions that nobody has used for a while, and give freed memory back."""
+        now = time.monotonic()
+        if now > self._trimmed + TRIMMED:
+            self._trimmed = now
+            trim()
+        late = now - RESTED
+        with self._turn:
+            ended = [seat for seat in self._idle if seat.since < late]
+            self._idle = [seat for seat in self._idle if seat.since >= late]
+        for seat in ended:
             self._end(seat)
 
     def _end(self, seat: Seat) -> None:
@@ -269,11 +366,18 @@ class House:
             self._folders.remove(version.path)
 
     def note(
-        self, user: str, text: str, decision: str, reason: str = "", tables: Sequence[str] = ()
+        self,
+        user: str,
+        text: str,
+        decision: str,
+        reason: str = "",
+        tables: Sequence[str] = (),
+        address: str = "",
     ) -> None:
-        """Write what became of a statement that no session was asked."""
+        """Write what became of a statement that no session was asked, or of a login."""
         if self._journal is not None:
-            self._journal.append(Entry(user, text, decision, reason, tuple(tables)))
+            entry = Entry(user, text, decision, reason, tuple(tables), address=address)
+            self._journal.append(entry)
 
     def close(self) -> None:
         """Close the idle sessions; those that work are closed when they have ended."""
@@ -284,6 +388,15 @@ class House:
         for seat in idle:
             self._end(seat)
         self._folders.close()
+
+
+def opened(path: Path) -> Release:
+    """A release that was looked through, in a process of its own: it may be anybody's file."""
+    child = Child(GIGABYTE)
+    try:
+        return child.run(open_release, path)
+    finally:
+        child.close()
 
 
 class Folders:
@@ -364,6 +477,11 @@ def _unread(path: Path, problem: OSError) -> OperationalError:
         hint="a release is copied where it cannot be linked: keep it where the server may write,"
         " or set TMPDIR to a folder beside it",
     )
+
+
+def _about(text: str) -> set[str]:
+    """The tables of a statement."""
+    return {name.lower() for command in read(text, {}) for name in command.tables}
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ import socket
 import ssl
 import struct
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,18 +29,27 @@ from pathlib import Path
 from privsql.errors import Error, OperationalError, ProgrammingError
 from privsql.fronts.pgwire.auth.login import LONGEST, Security, enter
 from privsql.fronts.pgwire.auth.scram import binding_of
+from privsql.fronts.pgwire.auth.throttle import Throttle
 from privsql.fronts.pgwire.auth.users import Users
 from privsql.fronts.pgwire.connection import Connection
-from privsql.fronts.pgwire.errors import BusyError, IdleError, ShutdownError, error_fields
+from privsql.fronts.pgwire.errors import (
+    BusyError,
+    IdleError,
+    RefusedError,
+    ShutdownError,
+    UnknownDatabaseError,
+    error_fields,
+)
 from privsql.fronts.pgwire.protocol import codec
 from privsql.fronts.pgwire.protocol.transport import Channel, Closed
 from privsql.fronts.pgwire.releases import House
+from privsql.fronts.pgwire.scheduler import at_once
 from privsql.fronts.pgwire.settings import RunTime
 from privsql.fronts.pgwire.state import Dialogue
+from privsql.fronts.pgwire.status.pages import Connections
 from privsql.fronts.pgwire.workers import Desk
+from privsql.policy.journal import JournalError
 
-# Connections beyond the limit that may be there for a moment: to be told so, or to cancel.
-STRANGERS = 100
 NAME = 63  # characters of a user's name in the log, as PostgreSQL keeps
 log = logging.getLogger("privsql.pgwire")
 
@@ -48,9 +58,10 @@ log = logging.getLogger("privsql.pgwire")
 class Allowance:
     """What clients may use of a server."""
 
-    connections: int = 600
+    connections: int = 600  # that have logged in
+    strangers: int = 64  # that have not: they log in, cancel, or make room for the next
     message: int = 16_000_000  # bytes
-    authentication: float = 30.0  # seconds
+    authentication: float = 10.0  # seconds
     idle: float | None = 3600.0  # seconds without a question, or without reading an answer
     workers: int = 4  # statements at once
     look: float = 1.0  # seconds between two looks for a release that was published again
@@ -69,6 +80,7 @@ class _Client:
     user: str = ""  # as it was claimed
     state: str = "idle"
     since: float = field(default_factory=time.monotonic)
+    address: str = ""
 
     def moved(self, state: str) -> None:
         self.state, self.since = state, time.monotonic()
@@ -84,9 +96,8 @@ class _Client:
     @property
     def shown(self) -> str:
         """Who and where from, for the log: short, and without what could forge a line of it."""
-        peer = self.channel.transport.get_extra_info("peername")
         name = self.user if len(self.user) <= NAME else self.user[:NAME] + "..."
-        return f"{peer[0] if peer else 'nowhere'} as {name!a}"
+        return f"{self.address or 'nowhere'} as {name!a}"
 
 
 class Server:
@@ -95,12 +106,14 @@ class Server:
     def __init__(self, house: House, security: Security, allowance: Allowance) -> None:
         self.security, self.allowance = security, allowance
         self._desk = Desk(house, self.allowance.workers)
+        self.metrics = self._desk.metrics
         self._house = house
         self._clients: dict[int, _Client] = {}
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
         self._looking: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._throttle = Throttle()
 
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen; returns the addresses, with the port that was chosen for port 0."""
@@ -138,14 +151,25 @@ class Server:
             await asyncio.wait(tasks, timeout=self.allowance.patience)
         await asyncio.to_thread(self._desk.close)
 
+    # -- status --------------------------------------------------------------------------
+
+    @property
+    def listening(self) -> bool:
+        """Whether clients are let in."""
+        return self._server is not None and not self._stopping
+
+    def connections(self) -> Connections:
+        """How many there are now."""
+        there = list(self._clients.values())
+        return Connections(len(there), sum(each.dialogue is None for each in there))
+
     # -- clients -------------------------------------------------------------------------
 
     def _begun(self, channel: Channel) -> None:
-        if len(self._clients) >= self.allowance.connections + STRANGERS:
-            channel.abort()
-            return
+        self._make_room()
+        self.metrics.connected()
         number = next(self._numbers) & 0x7FFFFFFF
-        client = _Client(channel, number, secrets.token_bytes(4))
+        client = _Client(channel, number, secrets.token_bytes(4), address=channel.address)
         self._clients[number] = client
         channel.lost = client.cancel  # nobody waits for the answer any more
         made = channel.transport.get_extra_info("socket")
@@ -153,6 +177,19 @@ class Server:
             with suppress(OSError):
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         client.task = asyncio.get_running_loop().create_task(self._serve(client))
+
+    def _make_room(self) -> None:
+        """End the oldest of those who have not logged in, from the address with most of them."""
+        strangers = [each for each in self._clients.values() if each.dialogue is None]
+        if len(strangers) < self.allowance.strangers:
+            return
+        crowds = Counter(each.address for each in strangers)
+        most = max(crowds.values())
+        oldest = next(each for each in strangers if crowds[each.address] == most)
+        oldest.channel.abort()
+        self._clients.pop(oldest.number)
+        if oldest.task is not None:
+            oldest.task.cancel()
 
     async def _serve(self, client: _Client) -> None:
         channel = client.channel
@@ -162,7 +199,9 @@ class Server:
             pass
         except Error as problem:
             log.info("a connection from %s was ended: %s", client.shown, problem.code)
-            channel.say(codec.fields(b"E", error_fields(problem, severity="FATAL")))
+            self.metrics.failed(problem)
+            told = await self._denied(client, problem)
+            channel.say(codec.fields(b"E", error_fields(told, severity="FATAL")))
         except Exception as problem:
             log.error("a connection failed with a %s", type(problem).__name__, exc_info=problem)
         finally:
@@ -174,7 +213,12 @@ class Server:
         try:
             async with asyncio.timeout(self.allowance.authentication):
                 found = await enter(
-                    channel, self.security, self._house, self._cancel, client.claims
+                    channel,
+                    self.security,
+                    self._house,
+                    self._cancel,
+                    client.claims,
+                    self._throttle,
                 )
         except TimeoutError:
             log.info("a connection from %s took too long to log in", client.shown)
@@ -183,7 +227,8 @@ class Server:
             return
         if self._stopping:
             raise ShutdownError("the server is shutting down")
-        if len(self._clients) > self.allowance.connections:
+        known = sum(each.dialogue is not None for each in self._clients.values())
+        if known >= self.allowance.connections:
             raise BusyError("sorry, too many clients already")
         channel.most = self.allowance.message
         asker, settings = found
@@ -193,6 +238,16 @@ class Server:
             channel.say(codec.parameter_status(name, value))
         channel.say(codec.backend_key(client.number, client.secret))
         await Connection(channel, client.dialogue, client.moved).serve()
+
+    async def _denied(self, client: _Client, problem: Error) -> Error:
+        """Note that somebody was not let in; the error that is to be told."""
+        if client.dialogue is None and isinstance(problem, RefusedError | UnknownDatabaseError):
+            given = (client.user, "", "denied", problem.code, (), client.address)
+            try:
+                await asyncio.to_thread(self._house.note, *given)
+            except JournalError as other:
+                return other
+        return problem
 
     def _cancel(self, body: bytes) -> None:
         """A request to end somebody's statement: only who knows the secret may."""
@@ -218,6 +273,7 @@ class Server:
             await asyncio.sleep(self.allowance.look)
             try:
                 await asyncio.to_thread(self._house.refresh)
+                await asyncio.to_thread(self._house.tidy)
             except Exception as problem:
                 log.error("looking for new releases failed", exc_info=problem)
 
@@ -307,7 +363,7 @@ async def serve(
     check_address(host, security, insecure=insecure)
     allowance = allowance or Allowance()
     if house is None:
-        house = await asyncio.to_thread(House, paths, sessions=allowance.workers)
+        house = await asyncio.to_thread(House, paths, sessions=at_once(allowance.workers))
     server = Server(house, security, allowance)
     try:
         addresses = await server.start(host, port)

@@ -100,6 +100,15 @@ _OURS = {f"privsql.{field.name}": field.name for field in fields(Settings)}
 _SPELLING = {name.lower(): name for name in (*FIXED, *ONLY, *FREE)}
 _SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d)?\s*")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+# Hours, or an interval of hours and minutes, east of UTC.
+_HOURS = re.compile(
+    r"([+-]?\d{1,2}(?:\.\d+)?)|interval\s*'?\s*([+-]?)(\d{1,2})(?::(\d\d)(?::00)?|\s*hours?)?\s*'?",
+    re.IGNORECASE,
+)
+_POSIX = re.compile(r"(?:<[\w+:-]+>|[A-Za-z]{3,})([+-]?)(\d{1,2})(?::(\d\d)(?::00)?)?")
+_FARTHEST = 86_400
+# What the catalog's clock calls the zone; not a parameter's name.
+ZONE = "zone"
 _UTC = ("utc", "gmt", "z", "zulu", "default", "local")
 _TRUTH = dict.fromkeys(("on", "true", "yes", "1"), True)
 _TRUTH |= dict.fromkeys(("off", "false", "no", "0"), False)
@@ -212,8 +221,10 @@ class RunTime:
 
     @property
     def zone(self) -> str:
-        """The zone in which timestamps with one are written."""
-        return self._values["TimeZone"]
+        """The zone in which timestamps with one are written: a name, or ``+05:30``."""
+        shown = self._values["TimeZone"]
+        fixed = _fixed(shown)
+        return shown if fixed is None else _offset(fixed)
 
     @property
     def timeout(self) -> float | None:
@@ -225,7 +236,9 @@ class RunTime:
         """What differs from the defaults, by names in lower case: for ``current_setting``."""
         changed = {name: v for name, v in self._values.items() if FREE.get(name) != v}
         found = {name.lower(): value for name, value in {**FIXED, **changed}.items()}
-        return found | {name: self.show(name) for name in _OURS}
+        found |= {name: self.show(name) for name in _OURS}
+        zone = self.zone
+        return found | {ZONE: f"GMT{zone}" if zone[0] in "+-" else zone}
 
     @property
     def options(self) -> dict[str, object]:
@@ -276,14 +289,48 @@ def own_value(name: str, text: str) -> object:
 
 
 def _zone(value: str) -> str:
+    """A zone by its name, or by its distance from UTC, which is shown as PostgreSQL does.
+
+    >>> _zone("-5"), _zone("INTERVAL '+05:30'"), _zone("GMT+3")
+    ('<-05>+05', '<+05:30>-05:30', 'GMT+3')
+    """
     word = value.strip().strip("'\"")
     if word.lower() in _UTC:
         return "UTC"
+    if match := _HOURS.fullmatch(word):
+        seconds = round(3600 * float(match[1])) if match[1] else _clock_time(*match.groups()[1:])
+        if abs(seconds) > _FARTHEST:
+            raise BadSettingError("a time zone is at most 24 hours from UTC")
+        east = _offset(seconds).removesuffix(":00")
+        return f"<{east}>{'-' if seconds >= 0 else '+'}{east[1:]}"
+    if _fixed(word) is not None:
+        return word
     try:
         zoneinfo.ZoneInfo(word)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise BadSettingError("there is no such time zone") from None
     return word
+
+
+def _clock_time(sign: str, hours: str, minutes: str | None) -> int:
+    return (-1 if sign == "-" else 1) * (3600 * int(hours) + 60 * int(minutes or 0))
+
+
+def _offset(seconds: int) -> str:
+    """A distance from UTC: ``+05:30``."""
+    minutes = abs(seconds) // 60
+    return f"{'-' if seconds < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _fixed(value: str) -> int | None:
+    """Seconds east of UTC of a zone without summer time, where west is counted: ``GMT+3``.
+
+    >>> _fixed("<+05:30>-05:30"), _fixed("GMT+3"), _fixed("Europe/Berlin"), _fixed("EST5EDT")
+    (19800, -10800, None, None)
+    """
+    match = _POSIX.fullmatch(value)
+    seconds = None if match is None else -_clock_time(*match.groups())
+    return None if seconds is None or abs(seconds) > _FARTHEST else seconds
 
 
 def _seconds(value: str) -> float:

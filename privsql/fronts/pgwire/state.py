@@ -23,6 +23,7 @@ from privsql.fronts.pgwire.cursors import Portal, Prepared, Reply, keep, moved, 
 from privsql.fronts.pgwire.errors import (
     AbortedError,
     NoTransactionError,
+    ReadOnlyError,
     TakenCursorError,
     TakenStatementError,
     UnknownCursorError,
@@ -32,8 +33,11 @@ from privsql.fronts.pgwire.errors import (
 )
 from privsql.fronts.pgwire.protocol.results import Copy
 from privsql.fronts.pgwire.protocol.types import TEXT, kind_of
+from privsql.fronts.pgwire.scheduler import Scheduler
 from privsql.fronts.pgwire.settings import RunTime
+from privsql.fronts.pgwire.status.metrics import measured
 from privsql.fronts.pgwire.workers import Answer, Asker, Column, Desk, Job
+from privsql.session.session import ACCOUNT_NAME
 from privsql.sql.nodes import Unsupported
 from privsql.sql.postgres.read import Command
 
@@ -75,10 +79,11 @@ class Dialogue:
         work = self.desk.refused
         return await self._threaded(self.desk.reading, work, text, command, problem)
 
-    async def _threaded(self, pool: Any, work: Callable[..., T], *given: Any) -> T:
+    async def _threaded(self, pool: Scheduler, work: Callable[..., T], *given: Any) -> T:
         """What a method of the desk says to this asker."""
-        return await asyncio.get_running_loop().run_in_executor(pool, work, self.asker, *given)
+        return await pool.run(self.asker.user, work, self.asker, *given)
 
+    @measured
     async def answer(
         self, command: Command, arguments: Sequence[Any], types: Sequence[str] = ()
     ) -> Answer:
@@ -99,7 +104,7 @@ class Dialogue:
         limit = self.run_time.timeout
         timer = None if limit is None else loop.call_later(limit, job.cancel)
         try:
-            return await loop.run_in_executor(self.desk.asking, self.desk.answer, job)
+            return await self.desk.asking.run(self.asker.user, self.desk.answer, job)
         finally:
             self._job, self.noted = None, job.noted
             if timer is not None:
@@ -149,6 +154,8 @@ class Dialogue:
         command = prepared.command
         if command is None or not (command.returns_rows or command.kind == "execute"):
             return None
+        if command.kind == "show" and command.name == ACCOUNT_NAME:
+            return self.desk.account_columns
         if command.kind == "show":
             return shown(self.run_time, command.name).columns
         if command.kind == "fetch":
@@ -161,6 +168,14 @@ class Dialogue:
             work, given = self.desk.describe, (command, prepared.types, self.run_time)
             prepared.described = key, await self._threaded(self.desk.asking, work, *given)
         return prepared.described[1]
+
+    def origins(self, command: Command | None) -> list[tuple[int, int]]:
+        """Where the columns of a command's rows come from, by number."""
+        if command is not None and command.kind == "fetch" and command.name in self.portals:
+            command = self.portals[command.name].prepared.command
+        elif command is not None and command.kind == "execute" and command.name in self.statements:
+            command = self.statements[command.name].command
+        return self.desk.origins(self.asker, command)
 
     # -- transactions --------------------------------------------------------------------
 
@@ -196,11 +211,15 @@ class Dialogue:
             return Reply(command.tag, await self.answer(command, arguments, types))
         work = _WORK.get(command.kind)
         if work is None:
-            raise Unsupported(
+            raise ReadOnlyError(
                 f"{command.name or command.kind.upper()} is not a query",
                 hint="privsql answers SELECT and changes no data",
             )
-        return await work(self, command, arguments) or Reply(command.tag)
+        reply = await work(self, command, arguments) or Reply(command.tag)
+        if not self.noted:  # as its inner statement is
+            self.noted = True
+            await self.desk.note(self.asker.user, command.original)
+        return reply
 
     async def _begin(self, command: Command, _: Sequence[Any]) -> Reply:
         if self.status == "T":
@@ -252,6 +271,8 @@ class Dialogue:
         self.run_time.reset(command.name)
 
     async def _show(self, command: Command, _: Sequence[Any]) -> Reply:
+        if command.name == ACCOUNT_NAME:
+            return Reply(command.tag, await self._threaded(self.desk.asking, self.desk.accounts))
         return Reply(command.tag, shown(self.run_time, command.name))
 
     async def _discard(self, command: Command, _: Sequence[Any]) -> None:

@@ -1,15 +1,14 @@
 """Execution of statements: threads, sessions, catalogs and cached answers.
 
-Nothing here runs in the event loop's own thread.  A statement waits for a free thread, takes a
-session of its release, and can be canceled at every point of that.
+Nothing here runs in the event loop's own thread but what is remembered.  A statement waits for a
+thread, takes a session of its release or a catalog, and can be canceled at every point of that.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,22 +17,30 @@ import pyarrow as pa
 from privsql.answer.columns import BARS, arrays, columns
 from privsql.answer.outcome import Outcome, ResultColumn
 from privsql.engines import CanceledError, Watch, watching
+from privsql.engines.processes.child import Remote
+from privsql.engines.processes.confined import bytes_of
 from privsql.engines.recent import Recent
 from privsql.errors import Error, Notice, NotSupportedError, Place
-from privsql.fronts.pgwire.catalog.answers import Catalog
+from privsql.fronts.pgwire.catalog.database import shapes
+from privsql.fronts.pgwire.catalog.pool import Asking, Lookups
+from privsql.fronts.pgwire.catalog.rows import VECTORS, located, numbers
 from privsql.fronts.pgwire.clock import timed
 from privsql.fronts.pgwire.releases import House, Version
+from privsql.fronts.pgwire.scheduler import Scheduler
 from privsql.fronts.pgwire.settings import RunTime
+from privsql.fronts.pgwire.status.metrics import Metrics
 from privsql.policy.journal import JournalError
 from privsql.session.caches import SHORT, SMALL
+from privsql.session.session import ACCOUNT as ACCOUNT_COLUMNS
+from privsql.session.session import ACCOUNT_NAME, ACCOUNT_SCHEMA
 from privsql.sql.nodes import Unsupported
-from privsql.sql.parse.parameter_types import settled_types
 from privsql.sql.postgres.commands import UnknownRelation
 from privsql.sql.postgres.placeholders import typed
 from privsql.sql.postgres.read import Command, read
 
 READ = 512  # texts whose commands are remembered
 CATALOG_SECONDS = 30.0
+ENCODED = 8_000_000  # bytes of small answers that are kept as they were sent
 
 Column = tuple[str, str]  # its name and DuckDB's type
 
@@ -110,11 +117,16 @@ class Desk:
 
     def __init__(self, house: House, workers: int) -> None:
         self.house = house
-        self.asking = ThreadPoolExecutor(workers, thread_name_prefix="privsql ask")
+        self.metrics = Metrics()
+        self.asking = Scheduler(workers, "privsql ask")
         # Apart, so that long statements do not keep others from being read and sent.
-        self.reading = ThreadPoolExecutor(2, thread_name_prefix="privsql read")
+        self.reading = Scheduler(2, "privsql read")
+        self._lookups = Lookups(bytes_of(house.limits.memory))
         self._commands: Recent[tuple[tuple[int, ...], str], tuple[Command, ...]] = Recent(READ)
-        self._answers: Recent[Hashable, tuple[Outcome, Answer]] = Recent(READ)
+        self._answers: Recent[Hashable, tuple[Outcome, Answer]] = Recent(
+            READ, lambda kept: 2000 + 3 * kept[1].table.nbytes, ENCODED
+        )
+        self._origins: Recent[Hashable, list[tuple[int, int]]] = Recent(READ)
 
     # -- text ----------------------------------------------------------------------------
 
@@ -142,7 +154,10 @@ class Desk:
     def types(self, asker: Asker, command: Command, given: Mapping[int, str]) -> list[str]:
         """DuckDB's types of the parameters of a command; those of the clock are not asked for."""
         if command.kind != "query":
-            found = settled_types(command.text, given) if command.text else []
+            found = []
+            if command.text:
+                with self._catalog(asker) as catalog, watching(Watch(CATALOG_SECONDS)):
+                    found = catalog.call("types", _asking(asker), command.text, dict(given))
             # There, an UINTEGER is the number of an object; drivers look at the difference.
             found = [kind.replace("UINTEGER", "OID") for kind in found]
         else:
@@ -157,13 +172,27 @@ class Desk:
         """The columns of a command's rows; it is not run."""
         if command.kind != "query":
             kinds = _catalog_types(types)
-            made = self._catalog(asker).describe(typed(command.text, kinds), kinds)
+            text = typed(command.text, kinds)
+            with self._catalog(asker) as catalog, watching(Watch(CATALOG_SECONDS)):
+                made = catalog.call("describe", _asking(asker), text, kinds)
             return _as_named(command, made)
         options = run_time.options
         with self.house.lease(self._version(asker, command), asker.user) as session:
             known = [*types[: command.parameters], *command.clocks] if command.clocks else types
             described = session.describe(command.text, known, **options)
         return _named(command, described, bool(options.get("error_bars")))
+
+    def origins(self, asker: Asker, command: Command | None) -> list[tuple[int, int]]:
+        """The table and the place in it of each column of a command's rows, by number."""
+        if command is None or not command.origins:
+            return []
+        key = self.state(asker), command.origins
+        found = self._origins.get(key)
+        if found is None:
+            served = {name: v.manifest for name, v in self.house.versions(asker.may).items()}
+            found = located(command.origins, numbers(served, shapes()["relations"]))
+            self._origins.put(key, found)
+        return found
 
     def answer(self, job: Job) -> Answer:
         """Run a command that returns rows."""
@@ -185,26 +214,20 @@ class Desk:
         return self._answered(command, outcome)
 
     def _looked_up(self, job: Job) -> Answer:
-        """What the catalog answers.
-
-        Its database is shared, and whoever cancels ends all that is under way on it; the others
-        ask again, which changes nothing.
-        """
+        """What the catalog answers."""
         asker, command = job.asker, job.command
-        catalog, kinds = self._catalog(asker), _catalog_types(job.types)
+        kinds = _catalog_types(job.types)
         text = typed(command.text, kinds)
-        while True:
-            try:
-                with job.ended_by(catalog.interrupt), watching(Watch(CATALOG_SECONDS)):
-                    made = catalog.describe(text, kinds)
-                    found = catalog.run(text, job.arguments, job.run_time.changed)
-                if command.kind == "catalog":
-                    self.house.note(asker.user, command.original, "answered", tables=command.tables)
-                    job.noted = True
-                return Answer(_as_named(command, made), found)
-            except CanceledError:
-                if job.canceled:
-                    raise
+        with (
+            self._catalog(asker) as catalog,
+            job.ended_by(catalog.interrupt),
+            watching(Watch(CATALOG_SECONDS)),
+        ):
+            given = (text, kinds, list(job.arguments), dict(job.run_time.changed))
+            made, found = catalog.call("run", _asking(asker), *given)
+        self.house.note(asker.user, command.original, "answered", tables=command.tables)
+        job.noted = True
+        return Answer(_as_named(command, made), found)
 
     def instant(self, job: Job) -> Answer | None:
         """An answer that was given before, without a thread; None where there is none."""
@@ -212,17 +235,18 @@ class Desk:
         if command.kind != "query" or not self.house.quick:
             return None
         values, options = job.values, job.run_time.options
-        with self.house.idle(self._version(asker, command), asker.user) as session:
-            if session is None or not session.remembers(command.text, values, **options):
-                return None
-            found = session.run(command.text, values, said=command.original, **options)
-            return self._answered(command, found)
+        version = self._version(asker, command)
+        found = self.house.recalled(
+            version, asker.user, command.text, values, options, command.original
+        )
+        return None if found is None else self._answered(command, found)
 
     def _answered(self, command: Command, outcome: Outcome) -> Answer:
         """An answer for the wire; a session that gives the same one again gets the same one."""
         key = (id(outcome), command.names)
         known = self._answers.get(key)
         if known is not None:
+            self.metrics.remembered()
             return known[1]
         found = arrays(outcome)
         # Their names may repeat, so they are numbered here.
@@ -268,17 +292,46 @@ class Desk:
             return other
         return problem
 
+    # -- accounts ------------------------------------------------------------------------
+
+    account_columns = tuple((each.name, each.type) for each in ACCOUNT_COLUMNS)
+
+    def accounts(self, asker: Asker) -> Answer:
+        """How close somebody's answers are to the limits, for each table that has an account."""
+        found = []
+        for version in self.house.versions(asker.may).values():
+            with (
+                self.house.lease(version, asker.user) as session,
+                suppress(NotSupportedError),
+            ):
+                found.append(session.run(f"SHOW {ACCOUNT_NAME}").table)
+        empty = ACCOUNT_SCHEMA.empty_table()
+        return Answer(self.account_columns, pa.concat_tables([empty, *found]))
+
+    async def note(self, user: str, text: str) -> None:
+        """Note a command that only its connection has to do with."""
+        if self.house.quick:
+            self.house.note(user, text, "answered")
+        else:  # the journal waits for the disk
+            await self.reading.run(user, self.house.note, user, text, "answered")
+
     # -- catalogs ------------------------------------------------------------------------
 
-    def _catalog(self, asker: Asker) -> Catalog:
-        served = {name: v.manifest for name, v in self.house.versions(asker.may).items()}
-        return Catalog(served, asker.database, asker.user, pid=asker.process)
+    def _catalog(self, asker: Asker) -> AbstractContextManager[Remote]:
+        versions = self.house.versions(asker.may)
+        state = tuple(version.number for version in versions.values())
+        return self._lookups.lease(state, {name: v.manifest for name, v in versions.items()})
 
     def close(self) -> None:
         """Take no more work; what is under way is waited for."""
-        self.reading.shutdown(wait=False, cancel_futures=True)
-        self.asking.shutdown(wait=True, cancel_futures=True)
+        self.reading.close(wait=False)
+        self.asking.close(wait=True)
+        self._lookups.close()
         self.house.close()
+
+
+def _asking(asker: Asker) -> Asking:
+    return Asking(asker.database, asker.user, asker.process)
 
 
 def _catalog_types(types: Sequence[str]) -> list[str]:
@@ -287,7 +340,13 @@ def _catalog_types(types: Sequence[str]) -> list[str]:
 
 def _as_named(command: Command, described: Sequence[Column]) -> tuple[Column, ...]:
     names = _names(command, [name for name, _ in described])
-    return tuple((name, kind) for name, (_, kind) in zip(names, described, strict=True))
+    own = [name for name, _ in described]
+    if len(command.origins) == len(own):
+        own = [each[1] if each else "" for each in command.origins]
+    return tuple(
+        (name, VECTORS.get(column, kind) if kind.endswith("[]") else kind)
+        for name, column, (_, kind) in zip(names, own, described, strict=True)
+    )
 
 
 def _names(command: Command, described: Sequence[str]) -> Sequence[str]:

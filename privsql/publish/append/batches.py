@@ -79,6 +79,7 @@ def write_csv(under: str, names: Sequence[str], made: Iterator[pa.RecordBatch], 
     write([names])
     for batch in chain(first, made):
         write(zip(*(_texts(name, batch.column(name)) for name in names), strict=True))
+        out.flush()  # who reads a stream must not wait for the next rows
         done += batch.num_rows
     out.write(f"{FOOTER}{digest.hexdigest()}\n")
     return done

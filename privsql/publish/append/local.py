@@ -8,7 +8,9 @@ its first and last line, a Parquet file in its key-value metadata.  The hash fin
 not forgeries: a client can send any row, and each such row weighs at most 1/p for each
 sensitive condition of a question (docs/manifest.md).  In CSV an empty field is NULL.
 
-Rows are read as publishing reads them, and all are looked at before the first leaves.  The spec
+Rows are read as publishing reads them.  Those of a file are all looked at before the first leaves;
+those of a pipe, which may stay open, piece by piece: a piece with a row that does not fit stops the
+stream before anything of it is written, when earlier ones have left.  The spec
 is somebody else's, who may have written anything into it, so what leaves as it is and what each
 column loses is told first, and the client agrees on a command line of its own.
 """
@@ -29,24 +31,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from randomgen import ChaCha
 
-from privsql.errors import NotSupportedError, OperationalError
+from privsql.errors import DataError, NotSupportedError, OperationalError
 from privsql.files import commit
 from privsql.publish.append.batches import CHUNK, rules, write_csv, write_parquet
 from privsql.publish.append.consent import Leaving
 from privsql.publish.append.entries import Entry
-from privsql.publish.formats import PARQUET, STDIN
+from privsql.publish.append.stream import Lines, Stream, piped, stopped
+from privsql.publish.checks import checked, open_for
+from privsql.publish.formats import PARQUET, STDIN, is_text, spooled
 from privsql.publish.keys.ledger import ROW
 from privsql.publish.keys.randomness import Randomness, SystemSource
-from privsql.publish.misfits import misfits, read_text
+from privsql.publish.misfits import read_text
 from privsql.publish.perturb.draws import open_draws, spec_beside
 from privsql.publish.perturb.retention import Sampler
 from privsql.publish.perturb.rows import units_in, with_unit
 from privsql.publish.prepare import WHOLE
-from privsql.publish.recode import open_for
 from privsql.publish.report import Notes
 from privsql.publish.rounded import Rounding
 from privsql.publish.source import Source
-from privsql.publish.staging import staging
+from privsql.publish.staging import private_folder, staging
 from privsql.publish.types import as_written, common, plain
 from privsql.release.spec import Spec, refuse_undecided
 
@@ -163,12 +166,12 @@ def perturb_file(
     """
     local = Local(spec, randomness)
     with ExitStack() as held:
-        raw = held.enter_context(closing(_opened(local, rows, notes, show_values=show_values)))
-        misfits(raw, spec, cast=True).raise_any(show_values=show_values)
-        read = _chunks(raw, local)
+        told = notes or Notes()
+        left = leaves(out)
+        read = _read(local, rows, told, held, show_values=show_values, left=left)
         try:
             made = _writable(local, local.perturbed(read), out)
-            target = None if out is None or leaves(out) else out.resolve()
+            target = None if out is None or left else out.resolve()
             if entry is not None:
                 made = entry.before(made, leaving=target is None)
             path = out
@@ -185,8 +188,7 @@ def perturb_file(
             raise OperationalError(
                 f"cannot write {out or 'the rows'}: {problem.strerror or 'I/O error'}"
             ) from None
-    if notes is not None:
-        notes.round(local.rounding)
+    told.round(local.rounding)
     return count
 
 
@@ -229,19 +231,74 @@ def _is_parquet(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() in PARQUET
 
 
-def _opened(local: Local, path: Path | None, notes: Notes | None, *, show_values: bool) -> Source:
-    """The rows, as publishing reads them; what is public in CSV stays as it is written there."""
-    # Few rows say little of a type: 01 may be a number here and a word in other people's rows.
-    # It is made to fit the type of the release when the batch is appended.
-    text = [column.name for column in local.spec.public if not column.recoding.changes]
-    paths = [STDIN if path is None else str(path)]
-    _, raw = open_for(local.spec, paths, notes, text=text, show_values=show_values)
-    try:
-        raw.check_types(local.public)
-    except BaseException:
-        raw.close()
-        raise
-    return raw
+def _read(
+    local: Local,
+    path: Path | None,
+    notes: Notes,
+    held: ExitStack,
+    *,
+    show_values: bool,
+    left: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The wanted columns of a file, all of it checked, or of a pipe, checked piece by piece."""
+    handle = piped() if path is None else None
+    if handle is None:
+        given = STDIN if path is None else str(path)
+    else:
+        lines, folder = Lines(handle), held.enter_context(private_folder())
+        if is_text(lines.look()):
+            return _streamed(local, lines, folder, notes, show_values=show_values, left=left)
+        given = spooled(folder, lines.taken())
+    text = _text(local.spec)
+    opened = open_for(local.spec, [given], notes, text=text, cast=True, show_values=show_values)
+    raw = held.enter_context(closing(opened.source))
+    raw.check_types(local.public)
+    return _chunks(raw, local)
+
+
+def _text(spec: Spec) -> list[str]:
+    """Columns that stay text in CSV: what is public there stays as it is written.
+
+    Few rows say little of a type: 01 may be a number here and a word in other people's rows.  It is
+    made to fit the type of the release when the batch is appended.
+    """
+    return [column.name for column in spec.public if not column.recoding.changes]
+
+
+def _streamed(
+    local: Local,
+    lines: Lines,
+    folder: Path,
+    notes: Notes,
+    *,
+    show_values: bool,
+    left: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a pipe, each piece of which is checked before anything of it is handed on."""
+    spec, rows = local.spec, 0
+    # The first rows of a stream may be few: numbers are read as what the domain says.
+    numbers = [
+        column.name
+        for column in spec.sensitive
+        if column.domain is not None
+        and column.domain.kind in ("integer", "decimal", "real", "boolean")
+        and not column.recoding.changes
+    ]
+    sources = Stream(lines, folder, [*spec.words, *_text(spec), *numbers]).sources()
+    while True:
+        piece = Notes()
+        try:
+            source = next(sources, None)
+            if source is None:
+                break
+            opened = checked(source, spec, piece, cast=True, show_values=show_values, before=rows)
+            opened.source.check_types(local.public)
+        except DataError as problem:
+            raise stopped(problem, rows, left=left) from None
+        notes.merge(piece)
+        yield from _chunks(opened.source, local)
+        rows += opened.rows
+    notes.move(notes.clipped, notes.others)
 
 
 def _chunks(raw: Source, local: Local) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from privsql.publish.source import Source, open_source
+from privsql.publish.source import Source, as_text, open_source, tabled
 from privsql.publish.starter.budget import shared
 from privsql.publish.starter.classify import Verdict, classified, unit_of
 from privsql.publish.starter.coarsen import coarsened
@@ -32,6 +32,9 @@ def starter(source: str, beside: Path | None = None) -> str:
 def drafted(source: str, beside: Path | None = None, progress: Progress | None = None) -> Draft:
     """Guess a starter spec; ``progress`` is told what is being read."""
     with closing(_opened(source)) as raw:
+        if progress is not None and raw.csv is not None:
+            progress("reading the file")
+        raw = tabled(raw)
         facts = gathered(raw, progress)
         verdicts = classified(facts)
         place = unit_of(facts, verdicts)
@@ -59,9 +62,9 @@ def drafted(source: str, beside: Path | None = None, progress: Progress | None =
 
 def _opened(source: str) -> Source:
     """A source whose postcodes are text, as `publish` will read them: 01067 is not 1067."""
-    with closing(open_source([source])) as raw:
-        codes = [name for name in raw.names if "postcode" in meanings(name)]
-    return open_source([source], text=codes)
+    raw = open_source([source])
+    codes = [n for n, kind in raw.columns if "postcode" in meanings(n) and kind != "VARCHAR"]
+    return as_text(raw, codes)
 
 
 def _levels(raw: Source, column: Facts, verdict: Verdict) -> tuple[Level, ...]:

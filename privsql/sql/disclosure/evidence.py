@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-from sqlglot import exp
+from functools import cache
 
 from privsql.sql.bind.block import Block, pieces_of_block
 from privsql.sql.catalog import Catalog
@@ -19,11 +18,10 @@ from privsql.sql.disclosure.group_ranges import (
     secrets_of_tuples,
 )
 from privsql.sql.disclosure.informative import together
-from privsql.sql.nodes import sql, wrapped
+from privsql.sql.disclosure.row_functions import CellSet, CellSets, Weight
 from privsql.sql.parameters import Parameters, Printed
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.reconstruct.columns import SKETCH, VECTOR
-from privsql.sql.scan.state_scan import half_of
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,23 @@ class Behind:
     ranges: Printed  # smallest and largest personal group, beside the table
     together: Printed | None  # how those of pieces become those of aggregates, in memory
     bases: Mapping[int, tuple[int, ...]]  # aggregate -> its bases, which are judged
-    atoms: Printed  # per cell and distinct public tuple, sums of public halves
+    sets: Callable[[], tuple[CellSet, ...]]  # the vectors of its cells, by grouping set
     vectors: Mapping[int, tuple[int, ...]]  # aggregate -> the sums of weights that it tells
-    matched: Printed  # the atoms by number of their cell, in memory
+    # Aggregate -> vector -> the pieces of which one must be no constant for it to be told.
+    told: Mapping[int, Mapping[int, tuple[int, ...]]]
+    alone: bool  # nothing in it could be combined: one sum of equal weights, or one aggregate
     gathered: Printed | None = None  # the ranges out of the block's own scan, in memory
-    # The atoms with the secret numbers of histories of format 1, where there are any; few users
-    # have such a history, so it is written when it is needed.
-    former: Callable[[], Printed] | None = None
+    # The vectors in the coordinates of histories of formats 1 and 2; few users have such a
+    # history, so they are written when they are needed.
+    former: Callable[[bool], Sketched] | None = None
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """The scans for vectors in the coordinates of histories of formats 1 and 2."""
+
+    atoms: Printed  # per cell and distinct public tuple, sums of public halves
+    matched: Printed  # the atoms by number of their cell, in memory
 
 
 def behind(
@@ -65,8 +73,7 @@ def behind(
     }
     hidden = () if static else plan.states.hidden
     scans = Membership(catalog, block, hidden)
-    weights, vectors = _vectors(plan, halves)
-    atoms = scans.atoms(weights)
+    weights, told = _vectors(plan, halves)
     after = inside = None
     bind = parameters.bind
     if plan.watched:
@@ -79,24 +86,36 @@ def behind(
             together(block, plan.steps[0], plan.states.count, len(hidden), members, weighted)
         )
     ranges = bind(scans.ranges(supports))
-    names = [node.alias for node in atoms.expressions]
-    sketched = SKETCH.within(names)
-    values = [*VECTOR.within(names), *sketched]
-    numbered = matched(block, values, len(hidden), f"{plan.prefix}_atoms", f"{plan.prefix}_cells")
+
+    @cache
+    def sets() -> tuple[CellSet, ...]:
+        return CellSets(catalog, block, hidden, parameters, plan.prefix).write(weights)
+
     salted = Parameters({**parameters.values, SALT: salt})
 
-    def former() -> Printed:
-        return salted.bind(scans.atoms(weights, former=True))
+    def former(dependent: bool) -> Sketched:
+        nodes = {v: weight.node() for v, weight in weights.items()}
+        atoms = scans.atoms(nodes, former=dependent)
+        names = [node.alias for node in atoms.expressions]
+        values = [*VECTOR.within(names), *SKETCH.within(names)]
+        cells = f"{plan.prefix}_cells"
+        numbered = matched(block, values, len(hidden), f"{plan.prefix}_atoms", cells)
+        return Sketched(salted.bind(atoms), parameters.bind(numbered))
 
+    # Where sensitive keys or hidden columns take part, ranges tell what matters to an aggregate.
+    alone = len(chosen) == 1
+    if static:
+        alone = len(weights) == 1 and all(each.indicator for each in weights.values())
     return Behind(
         ranges,
         after,
         chosen,
-        salted.bind(atoms),
-        vectors,
-        bind(numbered),
+        sets,
+        {i: tuple(mine) for i, mine in told.items()},
+        told,
+        alone and len(block.sets) == 1,
         inside,
-        former if sketched else None,
+        former if accounted else None,
     )
 
 
@@ -115,37 +134,32 @@ def _everybody(block: Block, supports: Mapping[int, Support]) -> bool:
 
 def _vectors(
     plan: BlockPlan, halves: Mapping[int, tuple[int, ...]]
-) -> tuple[dict[int, exp.Expr | None], dict[int, tuple[int, ...]]]:
-    """Weights whose sums an answer tells, numbered, and those of each aggregate.
+) -> tuple[dict[int, Weight], dict[int, dict[int, tuple[int, ...]]]]:
+    """Weights whose sums an answer tells, numbered, and those of each aggregate with its pieces.
 
     Its own public halves; and since its error is made of their products (w^2 where there is
     one half), those too: a standard error is an answer of its own.
     """
     pieces, _ = pieces_of_block(plan.block)
-    nodes = {t: half_of(pieces[t]) for those in halves.values() for t in those}
-    weights: dict[int, exp.Expr | None] = {}
+    own = {t: Weight.of(pieces[t]) for those in halves.values() for t in those}
+    weights: dict[int, Weight] = {}
     numbers: dict[str, int] = {}
 
-    def number_of(node: exp.Expr | None) -> int:
-        number = numbers.setdefault("" if node is None else sql(node), len(numbers))
-        weights.setdefault(number, node)
+    def number_of(weight: Weight) -> int:
+        number = numbers.setdefault(weight.key, len(numbers))
+        weights.setdefault(number, weight)
         return number
 
-    def product(one: int, two: int) -> exp.Expr | None:
-        a, b = nodes[one], nodes[two]
-        if a.node is None or b.node is None:
-            return b.node if a.node is None else a.node
-        if one == two and a.indicator:
-            return a.node
-        return exp.Mul(this=wrapped(a.node), expression=wrapped(b.node))
-
-    found: dict[int, tuple[int, ...]] = {}
+    found: dict[int, dict[int, tuple[int, ...]]] = {}
     for i, those in halves.items():
-        own = [number_of(nodes[t].node) for t in those]
         others = [j if i == k else k for k, j in plan.pairs if i in (k, j)]
         beside = {u for j in others for u in halves.get(j, ())} | set(those)
-        own += [number_of(product(t, u)) for t in those for u in sorted(beside)]
-        found[i] = tuple(dict.fromkeys(own))
+        mine = found.setdefault(i, {})
+        for t, weight in [(t, own[t]) for t in those] + [
+            (t, own[t].times(own[u])) for t in those for u in sorted(beside)
+        ]:
+            number = number_of(weight)
+            mine[number] = tuple(dict.fromkeys((*mine.get(number, ()), t)))
     return weights, found
 
 

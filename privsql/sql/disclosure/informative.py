@@ -72,6 +72,7 @@ def together(
 ) -> exp.Select:
     """Smallest and largest group, and rows, behind each base of each cell.
 
+    INFORMATIVE says which pieces are no constants there.
     The table ``members`` has them per public keys, hidden columns and piece.  Sensitive keys make
     cells of their own.
     """
@@ -132,6 +133,9 @@ def _set(
             if family in weights and len(found) > 1:
                 most = call(inner, exp.Array(expressions=found))
             choose(made, named(call(outer, most), family(k)))
+    for t in range(len(pieces)):
+        told = call("bool_or", column(INFORMATIVE(t), "known"))
+        choose(made, named(told, INFORMATIVE(t)))
     made.from_(table(members, "members"), copy=False)
     on = every(same(column(name, "members"), column(name, "known")) for name in names)
     joined = {"kind": "CROSS"} if on is None else {"on": on}

@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from itertools import product
 
 from sqlglot import exp
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Error, ProgrammingError, TooLargeError
@@ -45,12 +44,12 @@ from privsql.sql.nodes import (
     sql,
 )
 from privsql.sql.parse.forbidden import VOLATILE
+from privsql.sql.parse.lexing import tokens_of
 from privsql.sql.parse.statement import CLOSING, OPENING, Statement, statements
 from privsql.sql.scan.state_scan import MULTIPLICITY, WEIGHT
 
 MOST_PREDICATES = 16
 
-DIALECT = DuckDB()
 
 _HINT = "expand takes SELECT COUNT(*) FROM t WHERE P1 AND P2 ..., each P on one sensitive column"
 
@@ -239,7 +238,7 @@ def _key(node: exp.Expr) -> str:
 
 def _slices(text: str) -> Iterator[tuple[int, int]]:
     """Where the conjuncts of the outermost WHERE begin and end."""
-    tokens = [t for t in DIALECT.tokenize(text) if t.token_type is not TokenType.SEMICOLON]
+    tokens = [t for t in tokens_of(text) if t.token_type is not TokenType.SEMICOLON]
     at = _first(tokens, TokenType.WHERE)
     if at is not None:
         yield from _conjuncts(tokens[at + 1 :])

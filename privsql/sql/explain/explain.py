@@ -29,7 +29,6 @@ from math import sqrt
 from statistics import NormalDist
 
 import numpy as np
-import sqlglot
 from numpy.typing import NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -50,6 +49,7 @@ from privsql.sql.nodes import (
     bare,
     sql,
 )
+from privsql.sql.parse.lexing import parsed
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.query import Direct, Planned
 from privsql.sql.plan.states import Axis, States
@@ -335,7 +335,7 @@ def _meaning(atom: str, value: object) -> str:
 def _taken_apart(text: str, prefixes: tuple[str, ...]) -> tuple[list[tuple[str, str]], str]:
     """The steps of the whole reconstruction by name, and the query that is left."""
     try:
-        tree = sqlglot.parse_one(text, dialect="duckdb")
+        tree = parsed(text)
     except SqlglotError:
         return [], text
     with_ = tree.args.get("with_")

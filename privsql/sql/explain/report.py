@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import prod
 
 import pyarrow as pa
-import sqlglot
 from sqlglot.errors import SqlglotError
 
 from privsql.errors import printable
+from privsql.sql.parse.lexing import parsed
 from privsql.sql.scan.forms import WORDS
 
 # Shown of a column in the text; the rows have them all.
@@ -219,6 +219,6 @@ def _indented(text: str, by: int = 4) -> list[str]:
 def _pretty(text: str) -> str:
     """A statement over several lines; as it is where sqlglot cannot read it again."""
     try:
-        return sqlglot.parse_one(text, dialect="duckdb").sql("duckdb", pretty=True)
+        return parsed(text).sql("duckdb", pretty=True)
     except SqlglotError:
         return text

@@ -1,5 +1,6 @@
 """SQL text to one statement that may run, or a refusal.
 
+lexing           tokens of a text: parameters and dollar quotes
 statement        statements of a text, and what kind each is
 guard            queries that cannot be answered, whatever they are about
 forbidden        functions and settings that may not run beside the table

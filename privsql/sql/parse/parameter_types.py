@@ -84,7 +84,7 @@ def _type_of(node: exp.Expr, source: str, describe: Describe) -> str | None:
         return "DOUBLE"
     if isinstance(parent, exp.Tuple) and isinstance(parent.parent, exp.In):
         parent = parent.parent
-    if isinstance(parent, exp.Any | exp.All) and parent.parent is not None:
+    if _quantified(parent) and parent is not None and parent.parent is not None:
         peer = _beside(parent.parent, parent, source, describe)
         return None if peer is None else f"{peer}[]"
     if not isinstance(parent, _ALIKE):
@@ -93,6 +93,12 @@ def _type_of(node: exp.Expr, source: str, describe: Describe) -> str | None:
     if kind is not None and kind.startswith(_TIMES) and isinstance(parent, exp.Add):
         return "INTERVAL"
     return kind
+
+
+def _quantified(node: exp.Expr | None) -> bool:
+    """Whether it is ``ANY (...)`` or ``ALL (...)``, which DuckDB's dialect reads as a function."""
+    called = isinstance(node, exp.Anonymous) and str(node.this).upper() in ("ALL", "ANY", "SOME")
+    return called or isinstance(node, exp.Any | exp.All)
 
 
 def _beside(parent: exp.Expr, child: exp.Expr, source: str, describe: Describe) -> str | None:
@@ -145,10 +151,12 @@ def without_values(
     return replace(statement, tree=tree, plain=text_of(tree))
 
 
-def settled_types(text: str, given: Mapping[int, str]) -> list[str]:
-    """The types of the parameters of a text, where no table can be asked: casts tell.
+def catalog_types(
+    text: str, source: str, given: Mapping[int, str], describe: Describe
+) -> list[str]:
+    """The types of the parameters of a text; ``source`` has all the columns that it may name.
 
-    >>> settled_types("SELECT $1::DATE, $2", {})
+    >>> catalog_types("SELECT $1::DATE, $2", "t", {}, lambda _: None)
     ['DATE', 'VARCHAR']
     """
-    return parameter_types(only(text), "", given, lambda _: None)
+    return parameter_types(only(text), source, given, describe)

@@ -18,11 +18,11 @@ from itertools import islice
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place, ProgrammingError, TooLargeError, too_deep
+from privsql.sql.parse.lexing import DUCKDB, tokens_of
 
 # Deeper nesting than this is no analyst's question, and Python's stack is finite.
 DEEPEST = 100
@@ -53,8 +53,11 @@ class Statement:
     verbose: bool = False  # of an explanation for people: with cells, channels and SQL
 
 
-_DIALECT = DuckDB()
 _HINT = "privsql reads DuckDB's dialect of SQL"
+
+# Words that begin a statement of DuckDB and are no keywords of sqlglot's: refused as not served.
+_WORDS = "CALL CHECKPOINT DEALLOCATE EXPORT FORCE IMPORT INSTALL LOAD RELEASE VACUUM"
+_STATEMENTS = frozenset(_WORDS.split())
 
 # A statement that it does not know is refused by us; its own warning helps nobody.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -93,7 +96,7 @@ def parts(text: str, *, characters: int | None = None) -> list[str]:
 def _split(text: str, characters: int | None = None) -> Iterator[list[Token]]:
     check_text(text, characters)
     try:
-        tokens = list(_DIALECT.tokenize(text))
+        tokens = tokens_of(text)
     except SqlglotError:
         raise SyntaxMistake("the text cannot be read: a quote or a comment is not closed") from None
     return filter(None, _between(tokens, TokenType.SEMICOLON))
@@ -153,6 +156,7 @@ def _statement(text: str, tokens: list[Token], depth: int) -> Statement:
 def _query(text: str, tokens: list[Token], depth: int) -> Statement:
     options: dict[str, object] = {}
     kept: list[Token] = []
+    _check_first(text, tokens)
     first, last = tokens[0].start, tokens[-1].end + 1
     blanked = list(text[first:last])
     i = 0
@@ -171,8 +175,20 @@ def _query(text: str, tokens: list[Token], depth: int) -> Statement:
             options[name] = value
         for at in range(tokens[start].start - first, tokens[i - 1].end + 1 - first):
             blanked[at] = blanked[at] if blanked[at] == "\n" else " "
-    tree = tree_of(_numbered(kept), text, _DIALECT, text, _HINT, depth)
+    tree = tree_of(_numbered(kept), text, DUCKDB, text, _HINT, depth)
     return Statement(text[first:last], "query", text, tree, "".join(blanked), options)
+
+
+def _check_first(text: str, tokens: Sequence[Token]) -> None:
+    """Refuse a statement that begins with no word of SQL, at that word: ``selct 1``."""
+    first = next((t for t in tokens if t.token_type is not TokenType.L_PAREN), tokens[0])
+    if first.token_type is TokenType.VAR and first.text.upper() not in _STATEMENTS:
+        raise _unreadable(first.text[:LONGEST_WORD], _HINT, _place(text, first))
+
+
+def _unreadable(word: str, hint: str, place: Place) -> SyntaxMistake:
+    near = f" near {word!r}" if word else ""
+    return SyntaxMistake(f"the query cannot be read{near}", hint=hint, place=place)
 
 
 def tree_of(
@@ -298,8 +314,4 @@ def _mistake(text: str, problem: ParseError, hint: str) -> SyntaxMistake:
     lines = text.split("\n")
     start = sum(len(part) + 1 for part in lines[: line - 1]) + max(column - len(word), 0)
     start = min(start, max(len(text) - 1, 0))
-    return SyntaxMistake(
-        f"the query cannot be read near {word!r}" if word else "the query cannot be read",
-        hint=hint,
-        place=Place(text, start, start + max(len(word), 1)),
-    )
+    return _unreadable(word, hint, Place(text, start, start + max(len(word), 1)))

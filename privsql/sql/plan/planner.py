@@ -24,6 +24,16 @@ from privsql.sql.disclosure.evidence import Behind, behind, secrets_scan, suppor
 from privsql.sql.disclosure.group_ranges import Membership
 from privsql.sql.disclosure.informative import constants
 from privsql.sql.disclosure.masking import Change, Gap
+from privsql.sql.disclosure.row_functions import (
+    CellSet,
+    classes_scan,
+    common_scan,
+    content_scan,
+    function_scan,
+    has_keys,
+    rows_scan,
+    tuples_scan,
+)
 from privsql.sql.nodes import (
     Unsupported,
     cast,
@@ -53,7 +63,23 @@ from privsql.sql.scan.one_pass import Pass, Scan
 from privsql.sql.scan.state_scan import ADDITIVE, StateScan, exact_scan
 
 # Names of other modules that callers of planning need as well.
-__all__ = ["Behind", "BlockPlan", "Change", "Gap", "Printed", "read_parameters", "secrets_scan"]
+__all__ = [
+    "Behind",
+    "BlockPlan",
+    "CellSet",
+    "Change",
+    "Gap",
+    "Printed",
+    "classes_scan",
+    "common_scan",
+    "content_scan",
+    "function_scan",
+    "has_keys",
+    "read_parameters",
+    "rows_scan",
+    "secrets_scan",
+    "tuples_scan",
+]
 
 
 class FanOut(Unsupported):
@@ -240,11 +266,14 @@ class PlanWriter:
             form=shared.form,
         )
 
-    def behind(self, plan: BlockPlan) -> Behind | None:
-        """The scans for the personal groups behind each cell, where any may be disclosed."""
+    def behind(self, plan: BlockPlan, several: bool = False) -> Behind | None:
+        """The scans for the personal groups behind each cell, where any may be disclosed.
+
+        ``several`` says that there are other blocks, whose answers are held against its own.
+        """
         if not self.wanted.judged:
             return None
-        salt, accounted = self.wanted.salt, self.wanted.accounted
+        salt, accounted = self.wanted.salt, self.wanted.accounted or several
         return behind(plan, self.catalog, self.parameters, salt, accounted)
 
 

@@ -115,7 +115,7 @@ class QueryPlanner:
                 writer.plan(part, f"{prefix}_{n}", weighed(compiled.tree, n))
                 for n, part in enumerate(compiler.parts)
             ]
-            behind = [writer.behind(plan) for plan in plans]
+            behind = [writer.behind(plan, several=len(plans) > 1) for plan in plans]
         except Error as problem:
             raise located(problem, statement) from None
         return Answered(

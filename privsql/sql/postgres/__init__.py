@@ -6,6 +6,7 @@ names         names of columns that have none
 commands      what a statement asks for
 placeholders  parameters that are columns
 division, rounding, clock   functions that mean something else in DuckDB
+functions     functions that DuckDB lacks
 rewrite       expressions of PostgreSQL as those of DuckDB
 catalog       queries of system tables
 statements    SET, SHOW, BEGIN, COPY and the like

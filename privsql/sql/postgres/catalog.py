@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
-from privsql.sql.nodes import place_of, rewritten
-from privsql.sql.postgres.commands import MixedTables, NotTranslated
+from privsql.sql.expressions import call
+from privsql.sql.nodes import bare, place_of, rewritten, sources_of
+from privsql.sql.postgres.commands import MixedTables
+from privsql.sql.postgres.functions.sets import in_from
+from privsql.sql.postgres.functions.texts import formatted
 from privsql.sql.postgres.types import object_type, type_name
 
 SCHEMAS = {"pg_catalog": "pgc", "information_schema": "pgi"}
@@ -71,12 +74,12 @@ _FUNCTIONS = """
     pg_get_function_identity_arguments pg_table_is_visible pg_encoding_to_char
     pg_char_to_encoding format_type obj_description col_description quote_ident quote_literal
     pg_size_pretty to_regclass to_regtype to_regproc to_regnamespace to_regrole pg_typeof
-    pg_sleep pg_get_keywords pg_options_to_table aclexplode pg_show_all_settings
+    pg_sleep pg_get_keywords pg_options_to_table aclexplode aclexplode_rows pg_show_all_settings
     pg_timezone_names pg_listening_channels current_user session_user current_schema
     current_catalog _pg_expandarray _pg_truetypid _pg_truetypmod _pg_char_max_length
     _pg_numeric_precision _pg_numeric_scale _pg_datetime_precision
     regclass_name regclass_oid regtype_name regtype_oid regnamespace_name regnamespace_oid
-    regrole_name regrole_oid regproc_name regclass_names regtype_names regproc_names
+    regrole_name regrole_oid regproc_name regproc_oid regclass_names regtype_names regproc_names
 """
 _COUNTED = " ".join([*CONSTANT.values(), PRIVILEGES])
 FUNCTIONS = frozenset(_FUNCTIONS.split()) | {each.split("/")[0] for each in _COUNTED.split()}
@@ -85,12 +88,29 @@ FUNCTIONS = frozenset(_FUNCTIONS.split()) | {each.split("/")[0] for each in _COU
 _OVERRIDDEN = frozenset({"array_to_string", "array_upper", "array_lower", "json_build_object"})
 MACROS = FUNCTIONS | _OVERRIDDEN
 
-# In FROM; the others would read what is no table of ours.
+# Table functions and macros; all others are values, in FROM as well.
 _TABLES = frozenset(
-    {"generate_series", "unnest", "generate_subscripts", "regexp_split_to_table", "_pg_expandarray"}
-    | {"pg_get_keywords", "pg_options_to_table", "aclexplode", "pg_show_all_settings"}
-    | {"pg_timezone_names", "pg_listening_channels", "current_schemas", "current_database"}
-    | {"current_user", "version", "current_schema"}
+    {"generate_series", "unnest", "regexp_split_to_table"}
+    | {"pg_get_keywords", "pg_options_to_table", "aclexplode_rows", "pg_show_all_settings"}
+    | {"pg_timezone_names", "pg_listening_channels"}
+)
+
+# Columns that are functions' numbers (regproc): shown by name, compared as numbers.
+_REGPROC = """
+    aggcombinefn aggdeserialfn aggfinalfn aggfnoid aggmfinalfn aggminvtransfn aggmtransfn
+    aggserialfn aggtransfn amhandler amproc conproc oprcode oprjoin oprrest prosupport prsend
+    prsheadline prslextype prsstart prstoken rngcanonical rngsubdiff tmplinit tmpllexize trffromsql
+    trftosql typanalyze typinput typmodin typmodout typoutput typreceive typsend typsubscript
+"""
+REGPROC = frozenset(_REGPROC.split())
+
+# Columns that every table has in PostgreSQL; nothing changes here, so they are all alike.
+_TRANSACTIONS = ("xmin", "xmax", "cmin", "cmax")
+SYSTEM = frozenset({*_TRANSACTIONS, "ctid", "tableoid"})
+# Whose age() is asked for, in transactions.
+_AGES = frozenset(
+    {*_TRANSACTIONS, "relfrozenxid", "datfrozenxid", "relminmxid", "datminmxid"}
+    | {"transactionid", "backend_xid", "backend_xmin"}
 )
 
 _CLASSES: dict[type[exp.Expr], str] = {
@@ -195,6 +215,12 @@ class ForCatalog:
 
     def tree(self, tree: exp.Expr) -> exp.Expr:
         """All nodes, those below others first; relations last, while their schemas are known."""
+        _name_functions(tree)
+        for call_ in list(tree.find_all(exp.Anonymous)):
+            if str(call_.this).lower() == "age" and _ages(call_):
+                call_.replace(exp.Literal.number(1))
+        for column in list(tree.find_all(exp.Column)):
+            _system_column(column)
         for table in sources(tree):
             if of_catalog(table):
                 schema = SCHEMAS.get(table.text("db").lower(), "pgc")
@@ -209,27 +235,70 @@ class ForCatalog:
             return call
         if isinstance(node, exp.Cast) and (found := object_type(node.args["to"])) is not None:
             return _object(node, *found)
+        if isinstance(node, exp.Format) and isinstance(node.this, exp.Literal):
+            made = formatted(node.this.name, node.expressions, lambda x: macro("quote_ident", x))
+            return made or node
         name = called(node)
         if name == "pg_typeof":
             return exp.Anonymous(this="typeof", expressions=_arguments(node))
         if name:
             return macro(name, *_arguments(node))
-        if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
-            self._table_function(node)
-        return node
+        return in_from(node, _TABLES)
 
-    def _table_function(self, node: exp.Table) -> None:
-        inner = node.this.expression if isinstance(node.this, exp.Dot) else node.this
-        if isinstance(inner, exp.Unnest | exp.Explode):
-            return
-        name = inner.sql_name().lower() if isinstance(inner, exp.Func) else ""
-        if isinstance(inner, exp.Anonymous):
-            name = str(inner.this).lower()
-        if name not in _TABLES and "generateseries" not in name.replace("_", ""):
-            raise NotTranslated(
-                f"the function {name}() is not a table function here",
-                place=place_of(node, self._text),
-            )
+
+def _name_functions(tree: exp.Expr) -> None:
+    """Numbers of functions as their names, where they are shown or compared with text."""
+    shown = tree
+    while isinstance(shown, exp.SetOperation | exp.Subquery):
+        shown = shown.this
+    for node in list(tree.find_all(exp.Column)):
+        if node.name.lower() not in REGPROC:
+            continue
+        parent = node.parent
+        if isinstance(parent, exp.EQ | exp.NEQ):
+            other = parent.expression if parent.this is node else parent.this
+            if other.is_string:
+                other.replace(call("regproc_oid", other.copy()))
+        elif _is_cast(parent, "text", "varchar", "name") or parent is shown:
+            made = call("regproc_name", node.copy())
+            node.replace(exp.alias_(made, node.name) if parent is shown else made)
+
+
+def _ages(node: exp.Anonymous) -> bool:
+    arguments = node.expressions
+    return len(arguments) == 1 and arguments[0].name.lower() in _AGES
+
+
+def _system_column(node: exp.Column) -> None:
+    """``xmin``, ``ctid``, ``tableoid`` of a catalog's table as what they would be, in place."""
+    name = node.name.lower()
+    if name not in SYSTEM:
+        return
+    table = _table_of(node)
+    if table is None:
+        return
+    if name == "tableoid":
+        schema = table.text("db").lower() or "pg_catalog"
+        made = call("regclass_oid", exp.Literal.string(f"{schema}.{table.name.lower()}"))
+    elif name == "ctid":
+        made = exp.Literal.string("(0,1)")
+    else:
+        made = parse_one("1::oid", dialect="postgres")
+    node.replace(exp.alias_(made, node.name) if isinstance(node.parent, exp.Select) else made)
+
+
+def _table_of(node: exp.Column) -> exp.Table | None:
+    """The catalog's table that a column without a definition of its own must be of."""
+    select = node.find_ancestor(exp.Select)
+    while select is not None:
+        found = [s for s in sources_of(select) if not node.table or s.alias_or_name == node.table]
+        if found:
+            first = found[0]
+            if not isinstance(first, exp.Table) or not isinstance(first.this, exp.Identifier):
+                return None
+            return first if of_catalog(first) and not _is_cte(first) else None
+        select = select.find_ancestor(exp.Select)
+    return None
 
 
 def _object(node: exp.Cast, kind: str, listed: bool) -> exp.Expr:
@@ -237,20 +306,21 @@ def _object(node: exp.Cast, kind: str, listed: bool) -> exp.Expr:
 
     Text is always looked up; a number stays one unless it is shown.
     """
-    kind = "regproc" if kind == "regprocedure" else kind
+    kind = "regproc" if kind in ("regprocedure", "regoper", "regoperator") else kind
     inner: exp.Expr = node.this
     if listed:
         return macro(f"{kind}_names", inner)
     parent = node.parent
     while isinstance(parent, exp.Paren):
         parent = parent.parent
-    if kind == "regproc" or _is_cast(parent, "text", "varchar", "name"):
-        return macro(f"{kind}_name", inner)
-    if isinstance(inner, _TEXTUAL) or _is_cast(inner, "text", "varchar"):
-        return macro(f"{kind}_oid", inner)
-    if isinstance(parent, exp.Select | exp.Alias | exp.Ordered):
-        return macro(f"{kind}_name", inner)
-    return inner
+    if isinstance(bare(inner), _TEXTUAL) or _is_cast(bare(inner), "text", "varchar", "name"):
+        inner = macro(f"{kind}_oid", inner)
+    shown = isinstance(parent, exp.Select | exp.Alias | exp.Ordered)
+    return (
+        macro(f"{kind}_name", inner)
+        if shown or _is_cast(parent, "text", "varchar", "name")
+        else inner
+    )
 
 
 _TEXTUAL = (exp.Literal, exp.Parameter, exp.DPipe, exp.Dot, exp.Anonymous)

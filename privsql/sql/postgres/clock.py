@@ -34,7 +34,7 @@ _CALLS = ("now", "transaction_timestamp", "statement_timestamp", "clock_timestam
 _CUT = {"0": "second", "3": "millisecond", "6": ""}
 
 # The client's zone, as the catalog's connections are told it.
-_ZONE = "COALESCE(GETVARIABLE('pg').settings['timezone'], 'UTC')"
+_ZONE = "COALESCE(GETVARIABLE('pg').settings['zone'], 'UTC')"
 
 
 class Clock:

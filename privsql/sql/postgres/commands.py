@@ -38,6 +38,7 @@ class Command:
         copy                                   ``inner``, ``options``
         discard listen empty other             ``name`` is the word; "other" is not served
 
+    ``origins`` are told where a column is one of a table's; ``*`` stands for all of its columns.
     ``text`` is DuckDB's dialect with ``$1`` kept.  ``names`` are the columns as PostgreSQL names
     them, or None where only the tables know (a star).
     """
@@ -60,6 +61,7 @@ class Command:
     hold: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     settings: tuple[tuple[str, str, bool], ...] = ()  # what set_config() sets: name, value, local
+    origins: tuple[tuple[str, str] | None, ...] = ()  # table and column that each column is of
     clocks: tuple[str, ...] = ()  # DuckDB's types of the times that are bound after the parameters
 
     @property

@@ -19,6 +19,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place
+from privsql.sql.parse.lexing import signs, tokens_of
 from privsql.sql.parse.statement import SyntaxMistake
 from privsql.sql.postgres.commands import Command
 
@@ -41,6 +42,8 @@ class _Words(Postgres):
 
     class Tokenizer(Postgres.Tokenizer):
         KEYWORDS: ClassVar[dict[str, TokenType]] = {}
+        HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
+        SINGLE_TOKENS: ClassVar[dict[str, TokenType]] = signs(Postgres.Tokenizer)
         COMMANDS: ClassVar[set[TokenType]] = set()
 
 
@@ -97,13 +100,13 @@ def _word(token: Token, text: str) -> Word:
 
 def _tokens(text: str) -> list[Token]:
     try:
-        return _DIALECT.tokenize(text)
+        return tokens_of(text, _DIALECT)
     except TokenError:
         # It says nothing of where: before what does not end all can be read.
         openings = [match.start() for match in _OPENING.finditer(text)]
         for at in islice(reversed(openings), _TRIED):
             try:
-                _DIALECT.tokenize(text[:at])
+                tokens_of(text[:at], _DIALECT)
             except TokenError:
                 continue
             raise mistake("a quote or a comment is not closed", text, at, at + 1) from None

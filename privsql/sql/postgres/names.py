@@ -1,7 +1,8 @@
-"""PostgreSQL's names for columns without an alias (FigureColname of its parser).
+"""PostgreSQL's names for columns without an alias (FigureColname of its parser), and their origin.
 
 A column keeps its name, a function gives its own, a cast the name of what is cast or else of
-the type, and what is left is ``?column?``.
+the type, and what is left is ``?column?``.  A column of a result that is one of a table, through
+sub-selects as well, is told with its table: drivers look comments, keys and types up by it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import re
 
 from sqlglot import exp
 
+from privsql.sql.nodes import sources_of
 from privsql.sql.postgres.types import type_name
+
+# A table with its schema, if it has one, and a column of it.
+Origin = tuple[str, str] | None
 
 UNKNOWN = "?column?"
 
@@ -98,3 +103,58 @@ def _written(node: exp.Expr, text: str) -> str | None:
         return None
     word = text[start : end + 1]
     return word.lower() if _WORD.match(word) else None
+
+
+def origins_of(tree: exp.Expr) -> tuple[Origin, ...]:
+    """The table and column that each column of a query is; ``*`` for all columns of a table.
+
+    >>> from sqlglot import parse_one
+    >>> query = "SELECT a, b + 1, t.c AS d FROM (SELECT x AS a, b FROM s.u) q, t"
+    >>> origins_of(parse_one(query))
+    (('s.u', 'x'), None, ('t', 'c'))
+    >>> origins_of(parse_one("SELECT * FROM t")), origins_of(parse_one("SELECT * FROM t, u"))
+    ((('t', '*'),), ())
+    """
+    select = tree
+    while isinstance(select, exp.Subquery):
+        select = select.this
+    if not isinstance(select, exp.Select):
+        return ()
+    if any(each.is_star for each in select.expressions):
+        sources = sources_of(select)
+        if len(select.expressions) > 1 or len(sources) > 1 or not sources:
+            return ()
+        first = sources[0]
+        if isinstance(first, exp.Subquery):
+            return origins_of(first.this)
+        return ((_table(first), "*"),) if isinstance(first, exp.Table) else ()
+    return tuple(_origin(each.unalias(), select) for each in select.expressions)
+
+
+def _origin(node: exp.Expr, select: exp.Select) -> Origin:
+    """Where a column comes from; one without a table's name is of the only source that can be."""
+    if not isinstance(node, exp.Column):
+        return None
+    name, sources = _folded(node.this), sources_of(select)
+    if node.table:
+        sources = [each for each in sources if each.alias_or_name.lower() == node.table.lower()]
+    for source in sources:
+        if isinstance(source, exp.Subquery):
+            inner = source.this
+            selects = inner.selects if isinstance(inner, exp.Select) else []
+            for each, origin in zip(selects, origins_of(inner), strict=False):
+                if each.alias_or_name.lower() == name.lower():
+                    return origin
+        elif isinstance(source, exp.Table) and (len(sources) == 1):
+            return _table(source), name
+    return None
+
+
+def _table(source: exp.Table) -> str:
+    schema = source.text("db").lower()
+    name = _folded(source.this)
+    return name if schema in ("", "public") else f"{schema}.{name}"
+
+
+def _folded(node: exp.Expr) -> str:
+    return node.name if node.args.get("quoted") else node.name.lower()

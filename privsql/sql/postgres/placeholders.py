@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql.sql.nodes import cast
+from privsql.sql.parse.lexing import parsed
 from privsql.sql.parse.parameter_types import number_of
 from privsql.sql.printing import text_of
 
@@ -31,7 +32,7 @@ def typed(text: str, types: Sequence[str]) -> str:
 @lru_cache(maxsize=256)
 def _typed(text: str, types: tuple[str, ...]) -> str:
     try:
-        tree = parse_one(text, dialect="duckdb")
+        tree = parsed(text)
     except (SqlglotError, RecursionError):
         return text
     found = False

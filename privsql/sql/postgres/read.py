@@ -14,20 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place, TooLargeError
 from privsql.sql.parse import statement as parse
+from privsql.sql.parse.lexing import signs, tokens_of
 from privsql.sql.postgres.catalog import ForCatalog, kind_of, settings
 from privsql.sql.postgres.clock import Clock
 from privsql.sql.postgres.commands import Command, NotTranslated
 from privsql.sql.postgres.division import Columns, divide
+from privsql.sql.postgres.functions.scalars import PLAIN
 from privsql.sql.postgres.lexer import NAME, PARAMETER, SIGN, Word, mistake, split
-from privsql.sql.postgres.names import UNKNOWN, name_of_column
+from privsql.sql.postgres.names import name_of_column, origins_of
 from privsql.sql.postgres.rewrite import Rewriting, names_of_values
 from privsql.sql.postgres.rounding import round_halves
 from privsql.sql.postgres.statements import Utility
@@ -42,14 +47,38 @@ class _Postgres(Postgres):
 
     TIME_MAPPING: dict[str, str] = {}  # noqa: RUF012 - as the parent has it
 
+    class Parser(PostgresParser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {
+            name: made for name, made in PostgresParser.FUNCTIONS.items() if name not in PLAIN
+        }
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: made
+            for name, made in PostgresParser.FUNCTION_PARSERS.items()
+            if name not in PLAIN
+        }
+
+    class Tokenizer(Postgres.Tokenizer):
+        HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
+        SINGLE_TOKENS: ClassVar[dict[str, TokenType]] = signs(Postgres.Tokenizer)
+
 
 _DIALECT = _Postgres()
 
 # What follows SELECT where options of one query do.
 _OPTIONS = ["with", "reconstruction", "options", "("]
 
+# The error bars of an estimate.
+_OURS = "privsql_"
+
 # Words that begin a query.
 _QUERIES = ("select", "with", "values", "table")
+
+# Words that begin the other statements of PostgreSQL, which are not served.
+_OTHERS = """
+    alter analyze call checkpoint cluster comment copy create delete do drop grant import insert
+    load lock merge reassign refresh reindex revoke security truncate update vacuum
+"""
+_STATEMENTS = frozenset(_OTHERS.split())
 
 # Types that sqlglot cannot make arrays of; PostgreSQL calls an array of oid _oid as well.
 _NO_ARRAYS = ("oid", "name", "regclass", "regtype", "regproc", "regnamespace", "regrole", "xid")
@@ -95,6 +124,9 @@ class _Reader:
             return made
         if first.kind != NAME:
             raise mistake("this is not a statement", text, first.start, first.stop, _HINT)
+        if first.value not in _STATEMENTS:
+            reason = f"the query cannot be read near {first.value[: parse.LONGEST_WORD]!r}"
+            raise mistake(reason, text, first.start, first.stop, _HINT)
         word = first.value.upper()
         return Command("other", name=word, tag=word)
 
@@ -112,7 +144,11 @@ class _Reader:
                 place=Place(text, words[0].start, words[0].stop),
             )
         return replace(
-            inner, text=f"EXPLAIN RECONSTRUCTION {inner.text}", names=None, tag="EXPLAIN"
+            inner,
+            text=f"EXPLAIN RECONSTRUCTION {inner.text}",
+            names=None,
+            origins=(),
+            tag="EXPLAIN",
         )
 
     def _query(self, text: str, words: Sequence[Word]) -> Command:
@@ -121,10 +157,11 @@ class _Reader:
         kind, tables = kind_of(tree, text)
         configured = tuple(settings(tree))
         names = _named(tree, prepared)
+        origins = origins_of(tree)
         if kind != "query":
             tree = ForCatalog(text).tree(tree)
         round_halves(tree, self.columns)
-        tree = Rewriting(text).tree(tree)
+        tree = Rewriting(text, zoned=kind != "query").tree(tree)
         clock = Clock(text, _parameters(words) if kind == "query" else None)
         clock.tell(tree)
         divide(tree, self.columns)
@@ -134,7 +171,13 @@ class _Reader:
             made = made.replace("SELECT", f"SELECT {options}", 1)
         clocks = clock.types
         return Command(
-            kind, text=made, names=names, tables=tables, settings=configured, clocks=clocks
+            kind,
+            text=made,
+            names=names,
+            tables=tables,
+            settings=configured,
+            origins=origins,
+            clocks=clocks,
         )
 
 
@@ -146,7 +189,8 @@ def _parameters(words: Sequence[Word]) -> int:
 def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:
     """The statement alone with what sqlglot cannot read replaced, every place kept.
 
-    ``pg_catalog`` before an operator or a type says nothing more; ``oid[]`` is ``_oid``.
+    ``pg_catalog`` before an operator, a type or a function says nothing more, and ``oid[]`` is
+    ``_oid``.
     Our own ``WITH RECONSTRUCTION OPTIONS (...)`` is taken out and given back.
     """
     start, stop = words[0].start, words[-1].stop
@@ -161,7 +205,7 @@ def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:
         if word.says("operator") and _signs(following, "(", None, "."):
             close = next((w for w in words[at + 3 :] if w.value == ")"), words[-1])
             blank(word.start, close.stop, text[words[at + 4].start : close.start].strip())
-        elif word.says("pg_catalog") and _signs(before, ":", ":") and _signs(following, "."):
+        elif word.says("pg_catalog") and _is_qualifier(before, following):
             blank(word.start, words[at + 1].stop)
         elif word.says(*_NO_ARRAYS) and _signs(following, "[", "]"):
             blank(word.start, words[at + 2].stop, f"_{word.value}")
@@ -172,6 +216,12 @@ def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:
             options += text[words[at + 1].start : last.stop]
             blank(words[at + 1].start, last.stop)
     return "".join(made), options
+
+
+def _is_qualifier(before: Sequence[Word], following: Sequence[Word]) -> bool:
+    """Whether a schema's name stands before a type or a function, which need none."""
+    call = _signs(following, ".", None, "(") and following[1].kind == NAME
+    return _signs(following, ".") and (call or _signs(before, ":", ":"))
 
 
 def _signs(words: Sequence[Word], *signs: str | None) -> bool:
@@ -194,7 +244,7 @@ def _closing(words: Sequence[Word], at: int) -> int:
 
 def _parsed(prepared: str, text: str) -> exp.Expr:
     try:
-        tokens = list(_DIALECT.tokenize(prepared))
+        tokens = tokens_of(prepared, _DIALECT)
     except SqlglotError:
         raise parse.SyntaxMistake("the query cannot be read", hint=_HINT) from None
     tree = parse.tree_of(tokens, text, _DIALECT, prepared, _HINT, parse.DEEPEST)
@@ -225,10 +275,12 @@ def _named(tree: exp.Expr, text: str) -> tuple[str, ...] | None:
         for column in list(select.expressions):
             if not column.is_star and not isinstance(column, exp.Alias | exp.Column):
                 name = name_of_column(column, text)
+                if name.startswith(_OURS):
+                    continue  # a session keeps these names for itself
                 quoted = not (name.isidentifier() and name == name.lower())
                 alias = exp.to_identifier(name, quoted=quoted)
                 column.replace(exp.Alias(this=column.copy(), alias=alias))
-    return _names(tree)
+    return _names(tree, text)
 
 
 def _is_expression(select: exp.Select) -> bool:
@@ -243,7 +295,7 @@ def _is_expression(select: exp.Select) -> bool:
     )
 
 
-def _names(tree: exp.Expr) -> tuple[str, ...] | None:
+def _names(tree: exp.Expr, text: str) -> tuple[str, ...] | None:
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     if isinstance(tree, exp.Values):
@@ -253,16 +305,16 @@ def _names(tree: exp.Expr) -> tuple[str, ...] | None:
     found: list[str] = []
     for column in tree.expressions:
         if column.is_star:
-            inner = _star(tree, column)
+            inner = _star(tree, column, text)
             if inner is None:
                 return None
             found += inner
         else:
-            found.append(_folded(column))
+            found.append(_folded(column, text))
     return tuple(found)
 
 
-def _star(select: exp.Select, column: exp.Expr) -> tuple[str, ...] | None:
+def _star(select: exp.Select, column: exp.Expr, text: str) -> tuple[str, ...] | None:
     """The columns of a star over one sub-select; those of tables are not known here."""
     first = select.args.get("from_")
     if first is None or select.args.get("joins") or select.args.get("laterals"):
@@ -274,11 +326,13 @@ def _star(select: exp.Select, column: exp.Expr) -> tuple[str, ...] | None:
         return None
     alias = source.args.get("alias")
     listed = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-    return tuple(map(_folded, listed)) if listed else _names(source.this)
+    if listed:
+        return tuple(_folded(each, text) for each in listed)
+    return _names(source.this, text)
 
 
-def _folded(column: exp.Expr) -> str:
+def _folded(column: exp.Expr, text: str) -> str:
     node = column if isinstance(column, exp.Identifier) else column.args.get("alias") or column.this
     if isinstance(node, exp.Identifier):
         return str(node.name) if node.args.get("quoted") else node.name.lower()
-    return column.alias_or_name or UNKNOWN
+    return column.alias_or_name or name_of_column(column, text)

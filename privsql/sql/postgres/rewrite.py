@@ -16,68 +16,8 @@ from privsql.sql.nodes import bare, cast, chained, place_of, rewritten
 from privsql.sql.postgres import types as postgres_types
 from privsql.sql.postgres.catalog import schema_call
 from privsql.sql.postgres.commands import NotTranslated
-
-# Longest first: HH24 before HH.  Those that only writing knows are marked.
-_PATTERNS = {
-    "YYYY": "%Y",
-    "IYYY": "%G",
-    "YY": "%y",
-    "MM": "%m",
-    "DDD": "%j",
-    "DD": "%d",
-    "HH24": "%H",
-    "HH12": "%I",
-    "HH": "%I",
-    "MI": "%M",
-    "SS": "%S",
-    "MS": "%g",
-    "US": "%f",
-    "AM": "%p",
-    "PM": "%p",
-    "IW": "%V",
-    "Mon": "%b",
-    "Dy": "%a",
-    "ID": "%u",
-    "FMMM": "%-m",
-    "FMDD": "%-d",
-    "FMHH24": "%-H",
-    "FMHH12": "%-I",
-    "FMMonth": "%B",
-    "FMDay": "%A",
-}
-# Only in writing: reading them is looser in PostgreSQL than in DuckDB.
-_WRITTEN_ONLY = ("IYYY", "IW", "ID", "Dy", "FMMonth", "FMDay", "FMMM", "FMDD", "FMHH24", "FMHH12")
-
-_PIECE = re.compile(
-    r'"([^"]*)"|('
-    + "|".join(sorted(map(re.escape, _PATTERNS), key=len, reverse=True))
-    + r")|([^A-Za-z\"])"
-)
-# Numbers are written in any case; names of months and days have one.
-_FOLDED = frozenset(pattern for pattern in _PATTERNS if pattern == pattern.upper()) - {"AM", "PM"}
-
-
-def strftime(pattern: str, *, reading: bool = False) -> str | None:
-    """The same pattern for DuckDB, or None where there is none.
-
-    >>> strftime("YYYY-MM-DD HH24:MI:SS.US"), strftime('yyyy"T"q'), strftime("Mon DD")
-    ('%Y-%m-%d %H:%M:%S.%f', None, '%b %d')
-    """
-    found = []
-    at = 0
-    while at < len(pattern):
-        match = _PIECE.match(pattern, at)
-        if match is None:
-            match = _PIECE.match(pattern.upper(), at)
-            if match is None or match[2] not in _FOLDED:
-                return None
-        if reading and match[2] in _WRITTEN_ONLY:
-            return None
-        literal = match[1] or match[3] or ""
-        found.append(_PATTERNS.get(match[2]) or literal.replace("%", "%%"))
-        at = match.end()
-    return "".join(found)
-
+from privsql.sql.postgres.functions import numerals, patterns, texts
+from privsql.sql.postgres.functions.scalars import SCALARS
 
 # Words that DuckDB keeps for itself and PostgreSQL does not.
 _RESERVED = """
@@ -88,9 +28,9 @@ RESERVED = frozenset(_RESERVED.split())
 
 # Functions whose namesake in DuckDB does something else, or that change something.
 _REFUSED = """
-    format encode decode regexp_matches regexp_match regexp_substr regexp_count regexp_instr
-    get_bit set_bit get_byte set_byte sha224 sha256 sha384 sha512 to_number initcap date_bin
-    width_bucket overlay nextval currval setval lastval setseed like_escape parse_ident
+    encode decode regexp_matches regexp_match regexp_substr regexp_count regexp_instr
+    get_bit set_bit get_byte set_byte sha224 sha256 sha384 sha512 to_number
+    overlay nextval currval setval lastval setseed like_escape parse_ident
     getvariable query query_table sleep_ms write_log getenv current_query
 """
 REFUSED = frozenset(_REFUSED.split())
@@ -119,10 +59,13 @@ FIELDS = frozenset(_FIELDS.split())
 
 
 class Rewriting:
-    """Rewrites one parsed statement; ``text`` is what it was parsed from."""
+    """Rewrites one parsed statement; ``text`` is what it was parsed from.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    ``zoned`` says that times know their zone; those of published tables have none.
+    """
+
+    def __init__(self, text: str, *, zoned: bool = False) -> None:
+        self._text, self._zoned = text, zoned
 
     def tree(self, tree: exp.Expr) -> exp.Expr:
         """All nodes, those below others first."""
@@ -290,16 +233,28 @@ class Rewriting:
         return node
 
     def _format(self, node: exp.Expr) -> exp.Expr:
-        reading = not isinstance(node, exp.TimeToStr)
         given = node.args.get("format")
-        made = strftime(given.name, reading=reading) if isinstance(given, exp.Literal) else None
+        pattern = given.name if isinstance(given, exp.Literal) else None
+        made = None if pattern is None else self._by_pattern(node, pattern)
         if made is None:
             raise self._refused(
-                "this pattern for times",
+                "this pattern",
                 node,
-                "patterns of YYYY, MM, DD, HH24, MI, SS, US, Mon, IYYY, IW, DDD, AM",
+                "patterns of YYYY, MM, DD, HH24, MI, SS, US, Mon, Month, Day, Q, IYYY, IW, DDD, AM,"
+                " or of 9, 0, FM, S and MI with a point and commas",
             )
-        told = call("strptime" if reading else "strftime", node.this, exp.Literal.string(made))
+        return made
+
+    def _by_pattern(self, node: exp.Expr, pattern: str) -> exp.Expr | None:
+        if isinstance(node, exp.TimeToStr):
+            given = numerals.template(pattern)
+            if given is not None:
+                return numerals.number_text(node.this, given)
+            return patterns.time_text(node.this, pattern, zoned=self._zoned)
+        letters = patterns.strptime(pattern)
+        if letters is None:
+            return None
+        told = call("strptime", node.this, exp.Literal.string(letters))
         return cast(told, "DATE") if isinstance(node, exp.StrToDate) else told
 
     # -- functions --------------------------------------------------------------------
@@ -308,9 +263,25 @@ class Rewriting:
         name = str(node.this).lower()
         if name in REFUSED:
             raise self._refused(f"{name}() of PostgreSQL", node)
+        if name in SCALARS:
+            made = SCALARS[name](node.expressions)
+            if made is None:
+                raise self._refused(f"{name}() with these arguments", node)
+            return made
         if name in RENAMED:
             return exp.Anonymous(this=RENAMED[name], expressions=node.expressions)
         return node
+
+    def _formatted(self, node: exp.Expr) -> exp.Expr:
+        """``format()`` of values; names of objects are the catalog's, which has rewritten them."""
+        made = None
+        if isinstance(node.this, exp.Literal):
+            made = texts.formatted(node.this.name, node.expressions, None)
+        if made is None:
+            raise self._refused(
+                "format() with this pattern", node, "format() with a plain pattern of %s and %L"
+            )
+        return made
 
     def _hex(self, node: exp.Expr) -> exp.Expr:
         return node if isinstance(node.parent, exp.Lower) else exp.Lower(this=node.copy())
@@ -360,6 +331,7 @@ class Rewriting:
         (exp.Extract, _extract),
         ((exp.TimeToStr, exp.StrToTime, exp.StrToDate), _format),
         (exp.Anonymous, _anonymous),
+        (exp.Format, _formatted),
         (exp.Hex, _hex),
         (exp.WithinGroup, _ordered_set),
     )

@@ -67,6 +67,8 @@ class Utility(Reading):
         if self._says("default"):
             self._end()
             return Command("reset", name=name, tag="SET", local=local)
+        if name == "TimeZone" and self._says("interval"):
+            return Command("set", name=name, value=self._interval(), tag="SET", local=local)
         return Command("set", name=name, value=self._value(), tag="SET", local=local)
 
     def _value(self) -> str:
@@ -78,6 +80,14 @@ class Utility(Reading):
                 break
         self._end()
         return ", ".join(parts)
+
+    def _interval(self) -> str:
+        """``INTERVAL '+02:00' HOUR TO MINUTE``: how far a zone is from UTC."""
+        value = self._next("an interval", STRING).value
+        if self._says("hour"):
+            _ = self._says("to", "minute") or self._says("to", "second")
+        self._end()
+        return f"INTERVAL '{value}'"
 
     def _transaction_modes(self, prefix: str) -> Command:
         return Command("set", name=prefix, options=self._modes(), tag="SET", local=True)

@@ -39,8 +39,12 @@ class Alone:
 
     @property
     def sockets(self) -> int:
+        """Those of clients and the one that listens, without those to its own children."""
+        tables = (Path(f"/proc/{self.pid}/net/{name}").read_text() for name in ("tcp", "tcp6"))
+        lines = [line.split() for table in tables for line in table.splitlines()[1:]]
+        network = {f"socket:[{words[9]}]" for words in lines}
         links = Path(f"/proc/{self.pid}/fd").iterdir()
-        return sum(_is_socket(link) for link in links)
+        return sum(_target(link) in network for link in links)
 
     def client(self, user: str = "ann") -> Client:
         made = Client(self.port)
@@ -70,10 +74,10 @@ class Alone:
         assert "Traceback" not in said, said[-3000:]
 
 
-def _is_socket(link: Path) -> bool:
+def _target(link: Path) -> str:
     with suppress(OSError):
-        return str(link.readlink()).startswith("socket:")
-    return False
+        return str(link.readlink())
+    return ""
 
 
 @contextmanager

@@ -64,6 +64,12 @@ ROWS = {
     ),
 }
 
+# Functions that the rows above name by number: those that read and write types, and the like.
+NAMED = """
+    SELECT oid::int8 AS oid, proname, prorettype::int8 AS result, proargtypes::text AS arguments
+    FROM pg_catalog.pg_proc WHERE oid = ANY ('{{{}}}') ORDER BY oid
+"""
+
 KEYWORDS = "SELECT word, catcode::text, barelabel, catdesc, baredesc FROM pg_get_keywords()"
 
 
@@ -85,18 +91,27 @@ def derived(connection: str) -> dict[str, Any]:
     if version // 10000 != 15:
         raise SystemExit(f"PostgreSQL 15 is wanted, this is {version // 10000}")
     relations = asked(connection, RELATIONS)
-    columns = {
-        r["name"]: [c[0] for c in r["columns"]] for r in relations if r["schema"] == "pg_catalog"
-    }
+    columns = {r["name"]: r["columns"] for r in relations if r["schema"] == "pg_catalog"}
     rows: dict[str, list[list[Any]]] = {}
+    functions: set[int] = set()
     for name, condition in ROWS.items():
-        found = asked(connection, f"SELECT * FROM pg_catalog.{name} WHERE {condition} ORDER BY 1")
-        rows[name] = [[_value(row[column]) for column in columns[name]] for row in found]
+        numbered = [column for column, kind, _ in columns[name] if kind == "regproc"]
+        listed = ", ".join(
+            f"{column}::oid::int8 AS {column}" if column in numbered else column
+            for column, *_ in columns[name]
+        )
+        query = f"SELECT {listed} FROM pg_catalog.{name} WHERE {condition} ORDER BY 1"
+        found = asked(connection, query)
+        rows[name] = [[_value(row[column]) for column, *_ in columns[name]] for row in found]
+        functions |= {row[column] for row in found for column in numbered}
+    functions -= {0, *(int(row[0]) for row in rows["pg_proc"])}
+    named = asked(connection, NAMED.format(",".join(map(str, sorted(functions)))))
     return {
         "relations": [
             [r["schema"], r["name"], r["oid"], r["kind"], r["columns"]] for r in relations
         ],
         "rows": rows,
+        "functions": [list(row.values()) for row in named],
         "keywords": [list(row.values()) for row in asked(connection, KEYWORDS + " ORDER BY 1")],
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from privsql.errors import Error
 from privsql.fronts.pgwire.catalog import database as catalog_filling
 from privsql.fronts.pgwire.catalog import macros as catalog_macros
 from privsql.fronts.pgwire.catalog.answers import Catalog
+from privsql.fronts.pgwire.catalog.rows import VECTORS
 from privsql.release.manifest import (
     Groups,
     Manifest,
@@ -20,8 +20,9 @@ from privsql.release.manifest import (
     PublicColumn,
     SensitiveColumn,
 )
-from privsql.sql.postgres.catalog import MACROS
+from privsql.sql.postgres.catalog import MACROS, REGPROC
 from privsql.sql.postgres.read import read
+from tests.fronts.pgwire import introspection
 
 # Statements that real clients were seen to send, where somebody has put them beside the project.
 RECORDED = Path(__file__).parents[4] / "shared" / "wire" / "client_catalog_statements.json"
@@ -156,6 +157,8 @@ def test_tables_and_schemas(catalog):
         ("format_type(1007, NULL)", "integer[]"),
         ("23::regtype::text", "integer"),
         ("'int4'::regtype::oid", 23),
+        ("('\"pg_catalog\".\"' || 'int4' || '\"')::regtype::text", "integer"),
+        ("""('"' || 'pg_catalog' || '"."' || 'int8' || '"')::regtype::text""", "bigint"),
         ("'pg_class'::regclass::oid", 1259),
         ("'pg_catalog.pg_class'::regclass::oid", 1259),
         ("'visits'::regclass::text", "visits"),
@@ -318,12 +321,40 @@ def test_answers_to_tools(catalog):
     assert [row[2] for row in asked(catalog, TOOLS[7])] == ["integer", "-"]
 
 
-def test_every_statement_is_described_as_it_is_named_and_runs(catalog):
-    recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else []
-    for text in [*TOOLS, *(row[1] for row in recorded)]:
-        for command in read(text):
-            if command.kind in ("catalog", "constant"):
-                described = catalog.describe(command.text)
-                assert command.names is None or len(command.names) == len(described)
-                if not command.parameters:
-                    catalog.run(command.text)
+def test_statements_of_tools_about_the_catalog_work(catalog):
+    """``python -m tests.fronts.pgwire.introspection`` prints how many, by tool."""
+    given = [*introspection.statements(), *(("", text) for text in TOOLS)]
+    if RECORDED.exists():
+        given += introspection.recorded(RECORDED)
+    asked_for = [text for _, text in given if introspection.about_the_catalog(text)]
+    assert len(asked_for) > 190
+    wrong = [(text, introspection.problem_with(catalog, text)) for text in asked_for]
+    assert [text for text, problem in wrong if problem is not None] == []
+
+
+def test_numbers_of_functions_are_known_by_their_columns():
+    found = {
+        name
+        for _, _, _, _, columns in catalog_filling.shapes()["relations"]
+        for name, kind, _ in columns
+        if kind == "regproc"
+    }
+    assert found == REGPROC
+
+
+def test_vectors_are_known_by_their_columns():
+    found = {
+        name: kind.upper()
+        for _, _, _, _, columns in catalog_filling.shapes()["relations"]
+        for name, kind, _ in columns
+        if kind in ("oidvector", "int2vector")
+    }
+    assert found == VECTORS
+
+
+def test_tables_have_statistics_and_privileges(catalog):
+    sql = "SELECT relname, n_live_tup FROM pg_stat_user_tables ORDER BY 1"
+    assert asked(catalog, sql) == [("Odd name", 1234), ("visits", 1234)]
+    sql = "SELECT privilege_type FROM information_schema.table_privileges WHERE table_name='visits'"
+    assert asked(catalog, sql) == [("SELECT",)]
+    assert value(catalog, "character_set_name FROM information_schema.character_sets") == "UTF8"

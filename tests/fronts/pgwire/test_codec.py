@@ -63,9 +63,9 @@ def test_no_bytes_do_anything_else_than_be_refused(body):
 
 
 def test_a_description_has_all_fields_of_a_column():
-    made = codec.row_description([("n", 1700, -1, 327686, 1)])
+    made = codec.row_description([("n", 3_000_000_000, 2, 1700, -1, 327686, 1)])
     assert made == b"T" + struct.pack("!iH", 4 + 2 + 2 + 18, 1) + b"n\0" + struct.pack(
-        "!ihihih", 0, 0, 1700, -1, 327686, 1
+        "!IhIhih", 3_000_000_000, 2, 1700, -1, 327686, 1
     )
 
 

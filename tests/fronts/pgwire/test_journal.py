@@ -30,7 +30,7 @@ def new(noted: Running) -> Iterator[tuple[Running, Client, int]]:
         ("select Count(*) from public.patients", "answered", "", ["patients"]),
         ("SELECT age::text FROM patients", "refused", "unsupported", ["patients"]),
         ("SELECT count(*) FROM patients WHERE agee > 3", "failed", "unknown-name", ["patients"]),
-        ("SELEC 1", "refused", "unsupported", []),
+        ("SELEC 1", "failed", "syntax", []),
         ("SELECT (1", "failed", "syntax", []),
         ("INSERT INTO patients VALUES (1)", "refused", "unsupported", []),
         ("SELECT * FROM nobody", "failed", "unknown-name", ["nobody"]),
@@ -67,11 +67,54 @@ def test_what_is_asked_again_is_written_as_it_was_said(new):
     assert [entry.statement for entry in running.entries()[before:]] == [sql, sql]
 
 
-def test_a_constant_and_a_command_are_not_worth_a_line(new):
+def test_constants_and_commands_have_a_line_too_and_what_they_contain_has_one(new):
     running, client, before = new
-    for sql in ("SELECT 1", "SET application_name = 'x'", "BEGIN", "COMMIT", ""):
+    said = [
+        "SELECT 1",
+        "SET application_name = 'x'",
+        "SHOW application_name",
+        "BEGIN",
+        "DECLARE c CURSOR FOR SELECT 2",
+        "FETCH 1 FROM c",
+        "COMMIT",
+        "PREPARE p AS SELECT 3",
+        "EXECUTE p",
+        "COPY (SELECT 4) TO STDOUT",
+        "SELECT pg_sleep(0)",
+    ]
+    for sql in (*said, "", " ; "):
         client.query(sql)
-    assert running.entries()[before:] == []
+    entries = running.entries()[before:]
+    assert {entry.decision for entry in entries} == {"answered"}
+    kept = dict(zip(said, (entry.statement for entry in entries), strict=True))
+    # A statement inside of another is what was answered.
+    inner = {said[4]: "SELECT 2", said[8]: "SELECT 3", said[9]: "SELECT 4"}
+    assert kept == {sql: inner.get(sql, sql) for sql in said}
+
+
+def test_a_statement_that_was_canceled_has_a_line(new):
+    running, client, before = new
+    client.query("SET statement_timeout = '300ms'")
+    for sql in ("SELECT pg_sleep(60)", "SELECT 1; SELECT pg_sleep(60); SELECT 2"):
+        assert one(client.query(sql), "E").fields["C"] == "57014"
+    lines = [(entry.statement, entry.reason) for entry in running.entries()[before:]]
+    assert lines == [
+        ("SET statement_timeout = '300ms'", ""),
+        ("SELECT pg_sleep(60)", "canceled"),
+        ("SELECT 1", ""),
+        ("SELECT pg_sleep(60)", "canceled"),
+    ]
+
+
+def test_a_login_that_fails_has_a_line_of_its_own_kind(noted: Running):
+    before = len(noted.entries())
+    client = Client(noted.port)
+    found = client.start(user="ann", database="nowhere\x1b[2J")
+    assert one(found, "E").fields["C"] == "3D000"
+    assert "\x1b" not in one(found, "E").fields["M"]
+    (entry,) = noted.entries()[before:]
+    assert (entry.user, entry.decision, entry.reason) == ("ann", "denied", "database")
+    assert (entry.statement, entry.address) == ("", "127.0.0.1")
 
 
 def test_each_of_several_statements_has_its_line(new):

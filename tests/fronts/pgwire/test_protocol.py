@@ -139,7 +139,7 @@ def test_every_notice_is_sent_before_its_rows(client: Client):
     "sql", ["INSERT INTO patients VALUES (1)", "DROP TABLE patients", "VACUUM"]
 )
 def test_nothing_can_be_changed(client: Client, sql: str):
-    assert error(client.query(sql))["C"] == "0A000"
+    assert error(client.query(sql))["C"] == "25006"
     assert kinds(client.query("SHOW TimeZone")) == "TDCZ"
 
 
@@ -220,6 +220,13 @@ def test_a_portal_ends_with_its_transaction(client: Client):
     client.query("COMMIT")
     client.execute("p")
     assert error(client.sync())["C"] == "34000"
+
+
+def test_a_named_statement_is_checked_when_it_is_parsed(client: Client):
+    client.parse("SELECT nosuch FROM patients", "wrong")
+    assert error(client.sync())["C"] == "42703"
+    client.parse(JOBS, "wrong")  # the name is free
+    assert kinds(client.sync()) == "1Z"
 
 
 def test_after_an_error_everything_is_skipped_until_sync(client: Client):

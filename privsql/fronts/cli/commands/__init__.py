@@ -1,1 +1,4 @@
-"""The commands: demo; publish, advise, key, audit; info, query, shell; serve, user; completion."""
+"""The commands: demo; publish, advise, key, audit; info, query, shell; completion.
+
+Of a server: serve, user, history.
+"""

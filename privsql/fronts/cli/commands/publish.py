@@ -37,6 +37,11 @@ show_values_option = click.option(
     help="Publish although the key's ledger shows that privacy losses add up.",
 )
 @show_values_option
+@click.option(
+    "--ignore-disk",
+    is_flag=True,
+    help="Try although the disk seems too small; nothing changes if it is.",
+)
 def publish(
     spec: Path,
     output: Path,
@@ -45,6 +50,7 @@ def publish(
     seed: int | None,
     accept_loss: bool,
     show_values: bool,
+    ignore_disk: bool,
 ) -> None:
     """Publish a table as a release.
 
@@ -68,6 +74,7 @@ def publish(
             seed=seed,
             accept_loss=accept_loss,
             show_values=show_values,
+            ignore_disk=ignore_disk,
             progress=shown,
             say=partial(say, err=True),
         )
@@ -166,13 +173,17 @@ def perturb(
     one loses (epsilon). You agree to it here, not in the spec, which is somebody else's: each
     public column is named with --accept-public, and an epsilon above 5 needs --accept-epsilon.
 
-    Rows are read as `publish` reads them, and all of them are checked first. The batch is CSV, or
-    Parquet if its name ends in .parquet.
+    Rows are read as `publish` reads them. Those of a file are all checked before the first is
+    written. CSV from a pipe is checked and written piece by piece, about a second after its rows
+    came, so the pipe may stay open: a row that does not fit stops the stream before anything of its
+    piece is written, but rows of earlier pieces have left then. Types of columns follow from the
+    first piece. The batch is CSV, or Parquet if its name ends in .parquet.
 
     \b
     Examples:
       privsql perturb clinic.toml --accept-public city < rows.csv > batch.csv
       privsql perturb clinic.toml --accept-public all -i rows.parquet -o batch.parquet
+      zcat rows.csv.gz | privsql perturb clinic.toml --accept-public city > batch.csv
     """
     from privsql.publish.append.local import leaves
     from privsql.publish.append.local import perturb as run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from privsql.errors import ProgrammingError
+from privsql.errors import OperationalError, ProgrammingError
 from privsql.fronts.cli.common import PATH, say
 
 if TYPE_CHECKING:
@@ -31,6 +31,15 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
     if not colon or not host or not 0 <= number <= 65535 or (":" in host and not bracketed):
         raise click.BadParameter("give host:port, such as 127.0.0.1:5433 or [::1]:5433")
     return host, number
+
+
+def _status_address(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, int] | None:
+    """``host:port``, or a port of this machine's loopback."""
+    if value is None:
+        return None
+    return _address(context, parameter, value if ":" in value else f"127.0.0.1:{value}")
 
 
 def _amount(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -77,10 +86,18 @@ def _seconds(name: str, default: float, about: str, *, least: float = 0) -> Call
     help="Record of each user's answers; keep it. Default: history in the state folder.",
 )
 @click.option(
+    "--mark",
+    type=PATH,
+    show_default="the history's name with .mark",
+    help="The newest entry of each account, which shows an older history that was put back. On"
+    " another disk it also shows that the whole state folder was.",
+)
+@click.option(
     "--log",
     "journal",
     type=PATH,
-    help="The audit log, one line per statement. Default: audit.log in the state folder.",
+    help="The audit log, one line per statement and failed login. Default: audit.log in the state"
+    " folder.",
 )
 @click.option(
     "--log-sync",
@@ -88,19 +105,37 @@ def _seconds(name: str, default: float, about: str, *, least: float = 0) -> Call
     help="Sync the log to disk after each line: it survives a power failure, and answers are"
     " slower.",
 )
-@click.option("--workers", type=_COUNT, default=4, help="Statements that run at the same time.")
+@click.option(
+    "--always",
+    type=PATH,
+    help="SQL statements that are never refused to anyone, such as those of dashboards. They are"
+    " in every account from the start.",
+)
+@click.option(
+    "--status",
+    metavar="[HOST:]PORT",
+    callback=_status_address,
+    help="Serve /health and /metrics (Prometheus) over HTTP here, to anyone who can connect; a"
+    " port alone is one of 127.0.0.1.",
+)
+@click.option(
+    "--workers",
+    type=_COUNT,
+    default=4,
+    help="Statements that run at the same time; up to as many more while one user holds them all.",
+)
 @click.option(
     "--memory",
     metavar="SIZE",
     callback=_amount,
     show_default="half of the machine's, divided among workers",
-    help="Memory limit of each of a worker's two databases.",
+    help="Memory limit of each of a worker's two databases; its process may have both.",
 )
 @click.option("--threads", type=_COUNT, show_default="one per core", help="Threads of one scan.")
 @_seconds("--statement-timeout", 300, "Time limit of a statement in seconds; 0: none.")
 @click.option("--max-rows", type=_COUNT, default=1_000_000, help="Most rows of one answer.")
 @click.option(
-    "--max-connections", type=_COUNT, default=600, help="Most connections at the same time."
+    "--max-connections", type=_COUNT, default=600, help="Most connections that have logged in."
 )
 @click.option(
     "--max-message",
@@ -108,7 +143,7 @@ def _seconds(name: str, default: float, about: str, *, least: float = 0) -> Call
     default=16_000_000,
     help="Largest message of a client, in bytes.",
 )
-@_seconds("--auth-timeout", 30, "Time limit for logging in, in seconds.", least=0.1)
+@_seconds("--auth-timeout", 10, "Time limit for logging in, in seconds.", least=0.1)
 @_seconds("--idle-timeout", 3600, "Time limit of an idle connection in seconds; 0: none.")
 @_seconds(
     "--stop-timeout", 10, "Seconds that running statements have to finish when the server stops."
@@ -132,6 +167,7 @@ def serve(releases: tuple[Path, ...], **given: Any) -> None:
     \b
     Examples:
       privsql serve clinic.duckdb
+      privsql serve clinic.duckdb --status 9090
       privsql serve clinic.duckdb --users users.json --listen 0.0.0.0:5433 \\
           --tls-cert server.crt --tls-key server.key --require-tls
     """
@@ -156,6 +192,7 @@ def serve(releases: tuple[Path, ...], **given: Any) -> None:
         history=given["history"] or state / "history",
         journal=given["journal"] or state / "audit.log",
         sync=given["log_sync"],
+        always=() if given["always"] is None else _statements(given["always"]),
         allowance=Allowance(
             connections=given["max_connections"],
             message=given["max_message"],
@@ -171,11 +208,24 @@ def serve(releases: tuple[Path, ...], **given: Any) -> None:
             rows=given["max_rows"],
             **more,
         ),
+        mark=given["mark"],
+        status=given["status"],
     )
-    for line in _warnings(security, given["users"]):
+    for line in _warnings(security, given["users"], given["status"]):
         say(f"WARNING: {line}", err=True)
     click.echo(f"history in {plan.history}, audit log in {plan.journal}", err=True)
     cli_running.run(plan, click.echo)
+
+
+def _statements(path: Path) -> tuple[str, ...]:
+    """The statements of a file."""
+    from privsql.sql.parse.statement import parts
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise OperationalError(f"{path} cannot be read as SQL statements") from None
+    return tuple(parts(text))
 
 
 def _security(given: dict[str, Any]) -> Security:
@@ -207,8 +257,12 @@ def _reached(host: str, security: Security, insecure: int) -> None:
         ) from None
 
 
-def _warnings(security: Security, path: Path | None) -> list[str]:
+def _warnings(
+    security: Security, path: Path | None, status: tuple[str, int] | None = None
+) -> list[str]:
     found = []
+    if status is not None and _away(status[0]):
+        found.append(f"other machines can read the status at {status[0]}:{status[1]}")
     if security.users is None or path is None:
         found.append("there are no passwords (--users): anyone who can connect may use any name")
     else:
@@ -217,6 +271,18 @@ def _warnings(security: Security, path: Path | None) -> list[str]:
         if not security.users.names():
             found.append(f"there is no user in {path}, so no one can log in yet")
     return found
+
+
+def _away(host: str) -> bool:
+    """Whether an address can be reached from other machines, or may be."""
+    from privsql.fronts.pgwire.auth.login import Security
+    from privsql.fronts.pgwire.server import check_address
+
+    try:
+        check_address(host, Security())
+    except ProgrammingError:
+        return True
+    return False
 
 
 def _memory(workers: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from privsql.fronts.pgwire.auth.scram import Exchange
+from privsql.fronts.pgwire.auth.throttle import Throttle
 from privsql.fronts.pgwire.auth.users import Users
 from privsql.fronts.pgwire.errors import ProtocolError, RefusedError, UnknownDatabaseError
 from privsql.fronts.pgwire.protocol import codec
@@ -41,6 +42,7 @@ async def enter(
     house: House,
     cancel: Callable[[bytes], None],
     claims: Callable[[str], None] = lambda _: None,
+    throttle: Throttle | None = None,
 ) -> tuple[Asker, dict[str, str]] | None:
     """Authenticate a client: who asks, and the settings given; None for a request to cancel.
 
@@ -73,7 +75,8 @@ async def enter(
         raise RefusedError("replication is not supported")
     if security.require_tls and not encrypted:
         raise RefusedError("connections must be encrypted", hint="connect with sslmode=require")
-    await _proven(channel, security, user, security.binding if encrypted else None)
+    binding = security.binding if encrypted else None
+    await _proven(channel, security, user, binding, throttle or Throttle())
     asker = _asker(security, house, user, given.get("database") or user)
     others = (*_NOT_SETTINGS, *unknown)
     settings = {name: value for name, value in given.items() if name not in others}
@@ -106,7 +109,9 @@ async def _encrypted(channel: Channel, security: Security, code: int) -> bool:
     return True
 
 
-async def _proven(channel: Channel, security: Security, user: str, binding: bytes | None) -> None:
+async def _proven(
+    channel: Channel, security: Security, user: str, binding: bytes | None, throttle: Throttle
+) -> None:
     """Ask for a password, and go on only if it is right."""
     if security.users is None:
         return
@@ -120,7 +125,9 @@ async def _proven(channel: Channel, security: Security, user: str, binding: byte
     body.end()
     said = exchange.first(mechanism, first)
     channel.say(codec.authentication(codec.SASL_CONTINUE, said))
-    said = exchange.final(await _password(channel))
+    proof = await _password(channel)
+    async with throttle.judging(user, channel.address):
+        said = exchange.final(proof)
     channel.say(codec.authentication(codec.SASL_FINAL, said))
 
 

@@ -25,9 +25,6 @@ import stringprep
 import unicodedata
 from dataclasses import dataclass
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-
 from privsql.errors import DataError
 from privsql.fronts.pgwire.errors import PasswordError, ProtocolError
 
@@ -133,6 +130,10 @@ def prepared(password: str) -> str:
 
 def binding_of(certificate: bytes) -> bytes:
     """The data of ``tls-server-end-point``: the hash of a certificate (PEM)."""
+    # Here, because a server without a certificate has no use for it.
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
     found = x509.load_pem_x509_certificate(certificate)
     used = found.signature_hash_algorithm
     name = "sha256" if used is None or used.name in ("md5", "sha1") else used.name

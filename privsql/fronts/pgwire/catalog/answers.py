@@ -20,9 +20,10 @@ from privsql.engines import databases
 from privsql.engines.calls import Calls, Cursor
 from privsql.engines.recent import Recent
 from privsql.errors import ProgrammingError
-from privsql.fronts.pgwire.catalog.database import filled, variable
+from privsql.fronts.pgwire.catalog.database import COLUMNS, filled, variable
 from privsql.fronts.pgwire.errors import UnknownColumnError, UnknownFunctionError
 from privsql.release.manifest import Manifest
+from privsql.sql.parse.parameter_types import catalog_types
 from privsql.sql.postgres.commands import UnknownRelation
 
 T = TypeVar("T")
@@ -77,6 +78,17 @@ class Catalog:
             return list(zip(relation.columns, kinds, strict=True))
 
         return self._ran(work)
+
+    def types(self, text: str, given: Mapping[int, str]) -> list[str]:
+        """DuckDB's types of the parameters of one SELECT, by what stands beside them."""
+
+        def describe(query: str) -> str | None:
+            try:
+                return self.describe(query)[0][1].replace("OID", "UINTEGER")
+            except ProgrammingError:
+                return None
+
+        return catalog_types(text, COLUMNS, given, describe)
 
     def run(
         self, text: str, parameters: Sequence[Any] = (), settings: Mapping[str, str] = _NONE

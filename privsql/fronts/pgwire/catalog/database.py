@@ -27,8 +27,16 @@ from privsql.sql.postgres.types import DUCKDB, FORMATS
 
 MEMORY_LIMIT = "256MB"
 
+# Of no rows: the types of columns by their names, which hardly differ between relations.
+COLUMNS = "_columns"
+
 # PostgreSQL's type -> DuckDB's; all others are text.
-_TYPES = {**DUCKDB, "cardinal_number": "INTEGER", "time_stamp": "TIMESTAMPTZ"}
+_TYPES = {
+    **DUCKDB,
+    "cardinal_number": "INTEGER",
+    "time_stamp": "TIMESTAMPTZ",
+    "regproc": "UINTEGER",
+}
 # What a column that is never NULL has where a row does not say.
 _EMPTY = {"BOOLEAN": "false", "SMALLINT": "0", "INTEGER": "0", "UINTEGER": "0", "VARCHAR": "''"}
 
@@ -115,7 +123,9 @@ def _fill(connection: duckdb.DuckDBPyConnection, releases: Mapping[str, Manifest
     for schema, name, _, _, columns in relations:
         listed = ", ".join(_column(*each) for each in columns)
         connection.execute(f"CREATE TABLE {SCHEMAS[schema]}.{quoted(name)} ({listed})")
+    connection.execute(f"CREATE TABLE {COLUMNS} ({_every_column(relations)})")
     rows = {name: _rows(name, found) for name, found in shapes()["rows"].items()}
+    rows["pg_proc"] += catalog_rows.function_rows(shapes()["functions"])
     types = {int(row["oid"]): row for row in rows["pg_type"]}
     tables = catalog_rows.shown(releases)
     for name, found in (
@@ -146,6 +156,15 @@ def _fill(connection: duckdb.DuckDBPyConnection, releases: Mapping[str, Manifest
         connection.execute(f'ALTER TABLE {target} RENAME TO "_{name}"')
         replaced = f'SELECT * REPLACE ({values}) FROM {schema}."_{name}"'  # noqa: S608
         connection.execute(f"CREATE VIEW {target} AS {replaced}")
+
+
+def _every_column(relations: Sequence[Sequence[Any]]) -> str:
+    """Each name of a column once, with the type that it has in the first table that has it."""
+    found: dict[str, str] = {}
+    for _, _, _, _, columns in sorted(relations, key=lambda each: (each[0], each[3])):
+        for name, kind, _ in columns:
+            found.setdefault(name, _type(kind))
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in found.items())
 
 
 def _column(name: str, kind: str, never: bool) -> str:
@@ -194,7 +213,7 @@ def _value(value: Any, kind: str) -> Any:
         return [_value(each, kind.removesuffix("vector").removeprefix("_")) for each in value]
     if kind in ("oidvector", "int2vector"):
         return [int(each) for each in str(value).split()]
-    return int(value) if kind in ("oid", "xid") else value
+    return int(value) if kind in ("oid", "xid", "regproc") else value
 
 
 def _formatted(row: Row, types: Mapping[int, Row]) -> str:

@@ -29,3 +29,19 @@ INSERT INTO pgi.columns BY NAME
     FROM pgc.pg_attribute JOIN pgc.pg_class c ON c.oid = attrelid
         JOIN pgc.pg_type t ON t.oid = atttypid JOIN pgc._formats f ON f.oid = atttypid
     WHERE relnamespace = 2200 ORDER BY relname, attnum;
+INSERT INTO pgi.character_sets BY NAME
+    SELECT 'UTF8' AS character_set_name, 'UCS' AS character_repertoire, 'UTF8' AS form_of_use;
+INSERT INTO pgi.table_privileges BY NAME
+    SELECT 'privsql' AS grantor, 'PUBLIC' AS grantee, 'public' AS table_schema,
+        relname AS table_name, 'SELECT' AS privilege_type, 'NO' AS is_grantable,
+        'YES' AS with_hierarchy
+    FROM pgc.pg_class WHERE relnamespace = 2200 ORDER BY relname;
+INSERT INTO pgc.pg_stat_user_tables BY NAME
+    SELECT oid AS relid, 'public' AS schemaname, relname, reltuples::BIGINT AS n_live_tup,
+        0 AS n_dead_tup
+    FROM pgc.pg_class WHERE relnamespace = 2200 ORDER BY relname;
+INSERT INTO pgc.pg_stat_all_tables BY NAME SELECT * FROM pgc.pg_stat_user_tables;
+INSERT INTO pgc.pg_statio_user_tables BY NAME
+    SELECT relid, schemaname, relname FROM pgc.pg_stat_user_tables;
+INSERT INTO pgc.pg_statio_all_tables BY NAME SELECT * FROM pgc.pg_statio_user_tables;
+INSERT INTO pgc.pg_timezone_names BY NAME SELECT * FROM pgc.pg_timezone_names();

@@ -74,7 +74,8 @@ CREATE MACRO pgc.regclass_name(a) AS CASE WHEN a IS NULL THEN NULL ELSE coalesce
 CREATE MACRO pgc.regclass_oid(a) AS coalesce(TRY_CAST(a AS UINTEGER),
     (SELECT min(z_oid) FROM pgc._z_class WHERE pgc._plain(a::VARCHAR) IN (z_name, z_full)));
 CREATE MACRO pgc.regtype_name(a) AS CASE WHEN a IS NULL THEN NULL
-    WHEN TRY_CAST(a AS UINTEGER) IS NULL THEN a::VARCHAR ELSE coalesce(
+    WHEN TRY_CAST(a AS UINTEGER) IS NULL THEN coalesce((SELECT min(z_shown) FROM pgc._z_type
+        WHERE lower(pgc._plain(a::VARCHAR)) IN (z_shown, z_name)), a::VARCHAR) ELSE coalesce(
     (SELECT z_shown FROM pgc._z_type WHERE z_oid = TRY_CAST(a AS UINTEGER)),
     CASE WHEN TRY_CAST(a AS UINTEGER) = 0 THEN '-' ELSE a::VARCHAR END) END;
 CREATE MACRO pgc.regtype_oid(a) AS coalesce(TRY_CAST(a AS UINTEGER),
@@ -87,15 +88,21 @@ CREATE MACRO pgc.regrole_name(a) AS coalesce(
     (SELECT z_name FROM pgc._z_role WHERE z_oid = TRY_CAST(a AS UINTEGER)), a::VARCHAR);
 CREATE MACRO pgc.regrole_oid(a) AS coalesce(TRY_CAST(a AS UINTEGER),
     (SELECT min(z_oid) FROM pgc._z_role WHERE z_name = replace(a::VARCHAR, '"', '')));
--- Functions are text in these tables: their names, without a schema.
-CREATE MACRO pgc.regproc_name(a) AS pgc._plain(a::VARCHAR);
+CREATE MACRO pgc.regproc_name(a) AS CASE WHEN a IS NULL THEN NULL
+    WHEN TRY_CAST(a AS UINTEGER) IS NULL THEN pgc._plain(a::VARCHAR) ELSE coalesce(
+    (SELECT z_name FROM pgc._z_function WHERE z_oid = TRY_CAST(a AS UINTEGER)),
+    CASE WHEN TRY_CAST(a AS UINTEGER) = 0 THEN '-' ELSE a::VARCHAR END) END;
+CREATE MACRO pgc.regproc_oid(a) AS CASE WHEN a = '-' THEN 0 ELSE coalesce(TRY_CAST(a AS UINTEGER),
+    (SELECT min(z_oid) FROM pgc._z_function WHERE z_name = split_part(pgc._plain(a::VARCHAR), '(', 1)))
+    END;
 CREATE MACRO pgc.regclass_names(a) AS list_transform(a, lambda e: e::VARCHAR);
 CREATE MACRO pgc.regtype_names(a) AS
     (SELECT list_transform(a, lambda e: coalesce(z_by_oid[e], e::VARCHAR)) FROM pgc._z_types);
 CREATE MACRO pgc.regproc_names(a) AS list_transform(a, lambda e: e::VARCHAR);
 CREATE MACRO pgc.to_regclass(a) AS pgc.regclass_oid(a);
 CREATE MACRO pgc.to_regtype(a) AS pgc.regtype_oid(a);
-CREATE MACRO pgc.to_regproc(a) AS pgc.regproc_name(a);
+CREATE MACRO pgc.to_regproc(a) AS
+    CASE WHEN pgc.regproc_oid(a) IS NOT NULL THEN pgc.regproc_name(a) END;
 CREATE MACRO pgc.to_regnamespace(a) AS pgc.regnamespace_oid(a);
 CREATE MACRO pgc.to_regrole(a) AS pgc.regrole_oid(a);
 
@@ -104,7 +111,10 @@ CREATE MACRO pgc.pg_show_all_settings() AS TABLE SELECT * FROM pgc.pg_settings;
 CREATE MACRO pgc.pg_options_to_table(a) AS TABLE
     SELECT split_part(o, '=', 1) AS option_name, split_part(o, '=', 2) AS option_value
     FROM unnest(a) AS u(o);
-CREATE MACRO pgc.aclexplode(a) AS TABLE
+-- Nobody was granted anything, so there is nothing to list.
+CREATE MACRO pgc.aclexplode(a) AS unnest([]::STRUCT(grantor UINTEGER, grantee UINTEGER,
+    privilege_type VARCHAR, is_grantable BOOLEAN)[]);
+CREATE MACRO pgc.aclexplode_rows(a) AS TABLE
     SELECT 0::UINTEGER AS grantor, 0::UINTEGER AS grantee, o AS privilege_type,
         false AS is_grantable FROM unnest(a) AS u(o) WHERE false;
 CREATE MACRO pgc.pg_timezone_names() AS TABLE

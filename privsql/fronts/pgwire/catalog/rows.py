@@ -13,7 +13,16 @@ from privsql.release.manifest import Manifest, PublicColumn, SensitiveColumn
 SCHEMAS = {"pg_catalog": 11, "public": 2200, "information_schema": 13000}
 CLASS = 1259  # pg_class itself
 OWNER = 10
+INTERNAL = 12  # the language of functions that are compiled in
 FIRST = 16_384  # PostgreSQL keeps lower numbers for itself
+
+# Columns that every table has in PostgreSQL, and their numbers.
+SYSTEM = {"ctid": -1, "xmin": -2, "cmin": -3, "xmax": -4, "cmax": -5, "tableoid": -6}
+
+# Columns of short lists that are written without braces: "23 25".
+VECTORS = dict.fromkeys(("indcollation", "indclass", "partclass", "partcollation"), "OIDVECTOR")
+VECTORS |= dict.fromkeys(("indkey", "indoption", "tgattr", "partattrs", "stxkeys"), "INT2VECTOR")
+VECTORS |= {"proargtypes": "OIDVECTOR", "prattrs": "INT2VECTOR"}
 
 Row = dict[str, Any]
 
@@ -68,6 +77,43 @@ def comment_of(column: PublicColumn | SensitiveColumn) -> str:
 def comment_on(manifest: Manifest) -> str:
     """What a tool shows beside a table."""
     return f"A privsql release of {manifest.created}.  {manifest.privacy.statement()}"
+
+
+def numbers(
+    releases: Mapping[str, Manifest], relations: Sequence[Sequence[Any]]
+) -> dict[str, tuple[int, list[str]]]:
+    """The number of each table and the names of its columns, by the table's name."""
+    found = {}
+    for schema, name, oid, _, columns in relations:
+        known = int(oid), [each[0] for each in columns]
+        found[f"{schema}.{name}"] = known
+        if schema == "pg_catalog":
+            found[name] = known
+    for table in shown(releases):
+        found[table.name] = table.oid, [column.name for column in table.columns]
+    return found
+
+
+def located(
+    origins: Sequence[tuple[str, str] | None], tables: Mapping[str, tuple[int, list[str]]]
+) -> list[tuple[int, int]]:
+    """The number of the table and of the column of each column of a result; 0 of others.
+
+    >>> located([("t", "b"), None, ("t", "*")], {"t": (7, ["a", "b"])})
+    [(7, 2), (0, 0), (7, 1), (7, 2)]
+    """
+    found = []
+    for origin in origins:
+        oid, columns = tables.get(origin[0], (0, [])) if origin else (0, [])
+        name = origin[1] if origin else ""
+        if name == "*":
+            found += [(oid, number) for number in range(1, len(columns) + 1)]
+        elif name in columns:
+            found.append((oid, columns.index(name) + 1))
+        else:
+            number = SYSTEM.get(name, 0)
+            found.append((oid if number else 0, number))
+    return found
 
 
 def class_rows(tables: Sequence[Shown]) -> list[Row]:
@@ -140,6 +186,29 @@ def own_attributes(relations: Sequence[Sequence[Any]], types: Mapping[int, Row])
         for _, _, oid, _, columns in relations
         for number, (name, kind, never) in enumerate(columns, 1)
         if kind in by_name
+    ]
+
+
+def function_rows(functions: Sequence[Sequence[Any]]) -> list[Row]:
+    """Of pg_proc, for functions that other rows name: those that read and write types."""
+    return [
+        {
+            "oid": oid,
+            "proname": name,
+            "pronamespace": SCHEMAS["pg_catalog"],
+            "proowner": OWNER,
+            "prolang": INTERNAL,
+            "procost": 1.0,
+            "prokind": "f",
+            "proisstrict": True,
+            "provolatile": "i",
+            "proparallel": "s",
+            "pronargs": len(arguments.split()),
+            "prorettype": result,
+            "proargtypes": [int(each) for each in arguments.split()],
+            "prosrc": name,
+        }
+        for oid, name, result, arguments in functions
     ]
 
 

@@ -9,6 +9,7 @@ CREATE VIEW pgc._z_setting AS
     SELECT lower(name) AS z_name, setting AS z_value FROM pgc.pg_settings;
 CREATE VIEW pgc._z_role AS SELECT oid AS z_oid, rolname AS z_name FROM pgc.pg_roles;
 CREATE VIEW pgc._z_namespace AS SELECT oid AS z_oid, nspname AS z_name FROM pgc.pg_namespace;
+CREATE VIEW pgc._z_function AS SELECT oid AS z_oid, proname AS z_name FROM pgc.pg_proc;
 CREATE VIEW pgc._z_type AS
     SELECT oid AS z_oid, shown AS z_shown, name AS z_name FROM pgc._formats;
 CREATE VIEW pgc._z_types AS SELECT MAP(list(oid), list(shown)) AS z_by_oid FROM pgc._formats;

@@ -23,7 +23,7 @@ GSS = 80877104
 SASL_CONTINUE, SASL_FINAL = 11, 12  # the server's first and last words of an exchange
 
 _HEAD = struct.Struct("!ci")
-_COLUMN = struct.Struct("!ihIhih")
+_COLUMN = struct.Struct("!IhIhih")
 
 
 class Body:
@@ -239,9 +239,9 @@ def parameter_description(oids: Sequence[int]) -> bytes:
     return message(b"t", struct.pack(f"!H{len(oids)}I", len(oids), *oids))
 
 
-def row_description(columns: Sequence[tuple[str, int, int, int, int]]) -> bytes:
-    """The columns of rows that follow: name, OID, size, modifier and format of each."""
-    body = b"".join(text(name) + _COLUMN.pack(0, 0, *kind) for name, *kind in columns)
+def row_description(columns: Sequence[tuple[str, int, int, int, int, int, int]]) -> bytes:
+    """The columns of rows that follow: name, table, number in it, OID, size, modifier, format."""
+    body = b"".join(text(name) + _COLUMN.pack(*kind) for name, *kind in columns)
     return message(b"T", struct.pack("!H", len(columns)) + body)
 
 

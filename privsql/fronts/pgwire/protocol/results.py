@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,12 +31,18 @@ def formats_of(given: Sequence[int], count: int) -> list[int]:
     return [given[0]] * count if len(given) == 1 else list(given)
 
 
-def described(names: Sequence[str], kinds: Sequence[Kind], formats: Sequence[int]) -> bytes:
-    """The columns of rows that follow."""
+def described(
+    names: Sequence[str],
+    kinds: Sequence[Kind],
+    formats: Sequence[int],
+    origins: Sequence[tuple[int, int]] = (),
+) -> bytes:
+    """The columns of rows that follow; ``origins`` number their tables and their places in them."""
+    known = origins if len(origins) == len(names) else [(0, 0)] * len(names)
     return codec.row_description(
         [
-            (name, kind.oid, kind.size, kind.modifier, form)
-            for name, kind, form in zip(names, kinds, formats, strict=True)
+            (name, *origin, kind.oid, kind.size, kind.modifier, form)
+            for name, origin, kind, form in zip(names, known, kinds, formats, strict=True)
         ]
     )
 
@@ -49,6 +56,13 @@ def rows(
     ]
     for part in encoding.slices(table):
         yield bytes(encoding.data_rows(encoding.encoded(part, encoders), part.num_rows))
+
+
+def _signed(messages: bytes) -> bytes:
+    """Put the signature of the binary format into the first of some CopyData messages."""
+    (size,) = struct.unpack_from("!i", messages, 1)
+    head = struct.pack("!ci", b"d", size + len(_SIGNATURE))
+    return head + _SIGNATURE + messages[5:]
 
 
 @dataclass(frozen=True)
@@ -97,25 +111,29 @@ class Copy:
         """Whether cells are bytes."""
         return self.format == "binary"
 
-    def begin(self, names: Sequence[str]) -> bytes:
-        """What comes before the first row."""
+    def messages(
+        self, names: Sequence[str], table: pa.Table, kinds: Sequence[Kind], zone: str
+    ) -> Iterator[bytes]:
+        """CopyData messages: one for each row, and what stands before and after them.
+
+        The signature of the binary format is in the message of the first row, as PostgreSQL sends
+        it: some drivers look for a row behind it and read no other message first.
+        """
+        if self.header and not self.binary:
+            yield self._head(names)
+        encoders = [encoding.encoder(kind, self.binary, zone) for kind in kinds]
+        begun = not self.binary
+        for part in encoding.slices(table):
+            made = self._lines(encoding.encoded(part, encoders), part.num_rows)
+            yield made if begun else _signed(made)
+            begun = True
         if self.binary:
-            return codec.message(b"d", _SIGNATURE)
-        if not self.header:
-            return b""
+            end = codec.message(b"d", b"\xff\xff")
+            yield end if begun else _signed(end)
+
+    def _head(self, names: Sequence[str]) -> bytes:
         made = [self._texts(pa.array([name], pa.string()))[0].as_py() for name in names]
         return codec.message(b"d", self.delimiter.join(made).encode() + b"\n")
-
-    def end(self) -> bytes:
-        """What comes after the last row."""
-        return codec.message(b"d", b"\xff\xff") if self.binary else b""
-
-    def rows(self, table: pa.Table, kinds: Sequence[Kind], zone: str) -> Iterator[bytes]:
-        """A CopyData message for each row."""
-        encoders = [encoding.encoder(kind, self.binary, zone) for kind in kinds]
-        for part in encoding.slices(table):
-            cells = encoding.encoded(part, encoders)
-            yield self._lines(cells, part.num_rows)
 
     def _lines(self, cells: Sequence[Array], count: int) -> bytes:
         if self.binary:

@@ -168,6 +168,12 @@ class Channel(asyncio.Protocol):
             raise Closed
         return self._transport
 
+    @property
+    def address(self) -> str:
+        """Where the client is; nothing where that is not known."""
+        peer = self.transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
     def close(self) -> None:
         """Send what is left, then close."""
         self.flush()

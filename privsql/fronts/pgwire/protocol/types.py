@@ -58,6 +58,8 @@ _ROWS = (
     ("regtype", 2206, 4, "VARCHAR", 2211),
     ("unknown", 705, -2, "VARCHAR", 0),
     ("jsonb", 3802, -1, "JSON", 3807),
+    ("int2vector", 22, -1, "VARCHAR", 1006),
+    ("oidvector", 30, -1, "VARCHAR", 1013),
 )
 KINDS = {row[0]: Kind(*row) for row in _ROWS}
 TEXT = KINDS["text"]
@@ -94,6 +96,8 @@ _OURS |= {
     "OID": "oid",
     "NAME": "name",
     '"CHAR"': "char",
+    "INT2VECTOR": "int2vector",
+    "OIDVECTOR": "oidvector",
 }
 _NAMES = {**WRITTEN, "float": "float8"}
 _BY_OID = {kind.oid: kind for kind in KINDS.values()}

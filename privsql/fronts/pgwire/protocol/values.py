@@ -45,6 +45,8 @@ def binaries(column: Array, kind: Kind) -> Array:
         "uuid": lambda value: UUID(str(value)).bytes,
         "bytea": bytes,
         "jsonb": lambda value: b"\x01" + _text(value, kind).encode(),
+        "int2vector": lambda value: _vector_bytes(value, 21, "!ih"),
+        "oidvector": lambda value: _vector_bytes(value, 26, "!iI"),
     }.get(kind.name, lambda value: _text(value, kind).encode())
     return each(make, _python(column), pa.binary())
 
@@ -71,6 +73,8 @@ def _text(value: Any, kind: Kind) -> str:
         return "\\x" + value.hex() if kind.name == "bytea" else _bits(value)
     if isinstance(value, bool):
         return "t" if value else "f"
+    if isinstance(value, list):  # a vector of the catalog
+        return " ".join(map(str, value))
     return str(value)
 
 
@@ -244,6 +248,13 @@ def array_bytes(column: Array, encode: Callable[[Array], Array], oid: int) -> Ar
         return head + b"".join(map(_sized, elements))
 
     return each(whole, _lists(column, encode), pa.binary())
+
+
+def _vector_bytes(value: list[int], oid: int, form: str) -> bytes:
+    """A vector of the catalog in binary: an array whose first element has the number 0."""
+    size = struct.calcsize(form) - 4
+    cells = b"".join(struct.pack(form, size, each) for each in value)
+    return struct.pack("!iiIii", 1, 0, oid, len(value), 0) + cells
 
 
 def _sized(value: Any) -> bytes:

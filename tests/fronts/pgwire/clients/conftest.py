@@ -19,12 +19,11 @@ from tests.sizes import SOAK
 from tests.specs import public, sensitive, spec
 
 PROGRAMS = Path(__file__).with_name("programs")
-collect_ignore = ["programs"]  # they run in the clients' own environments
+collect_ignore = ["programs", "checks"]  # they run in the clients' own environments
 PACKAGES = [
     "psycopg[binary]>=3.2",
     "psycopg2-binary>=2.9",
     "asyncpg>=0.29",
-    "pg8000>=1.31",
     "sqlalchemy>=2.0",
     "pandas>=2.2",
     "pgcli>=4.1",
@@ -90,17 +89,6 @@ def node(request) -> Path:
 
 
 @pytest.fixture(scope="session")
-def jdbc(tmp_path_factory) -> str:
-    """The class path of the compiled program with Debian's pgjdbc."""
-    jar = Path("/usr/share/java/postgresql.jar")
-    if not jar.exists() or shutil.which("javac") is None:
-        pytest.skip("libpostgresql-jdbc-java or a JDK is not installed")
-    classes = tmp_path_factory.mktemp("classes")
-    subprocess.run(["javac", "-d", str(classes), str(PROGRAMS / "Jdbc.java")], check=True)
-    return f"{classes}:{jar}"
-
-
-@pytest.fixture(scope="session")
 def server(tmp_path_factory) -> dict[str, str]:
     """Where clients connect, as variables for their programs."""
     home = tmp_path_factory.mktemp("served")
@@ -128,7 +116,6 @@ def server(tmp_path_factory) -> dict[str, str]:
         "WIRE_DATABASE": "sales",
         "WIRE_DSN": f"host=127.0.0.1 port={port} user=ana dbname=sales",
         "WIRE_URL": f"postgresql://ana@{url}",
-        "WIRE_JDBC": f"jdbc:postgresql://{url}?user=ana",
     }
     process.terminate()
     process.wait(30)

@@ -1,4 +1,4 @@
-"""Real clients against the real server: what they list, ask, fetch and cancel."""
+"""Clients of ``make test`` and of notebooks; ``matrix`` has the other drivers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.fronts.pgwire.clients.conftest import PROGRAMS
 # Clients that no environment of ours has: they are installed for this, which takes minutes.
 SOAK = pytest.mark.soak
 GROUPS = [["north", 2000], ["south", 1000]]
-COLUMNS = ["region", "qty", "amount", "ts", "illness"]
 
 
 def ran(command: list[str], server: dict[str, str], **more: str) -> str:
@@ -27,15 +26,7 @@ def ran(command: list[str], server: dict[str, str], **more: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "psycopg3",
-        "asyncpg_",
-        pytest.param("psycopg2_", marks=SOAK),
-        pytest.param("pg8000_", marks=SOAK),
-    ],
-)
+@pytest.mark.parametrize("program", ["psycopg3", "asyncpg_"])
 def test_drivers_for_python(server, python, program):
     found = json.loads(ran([str(python), str(PROGRAMS / f"{program}.py")], server))
     assert found.pop("groups") == GROUPS
@@ -71,30 +62,6 @@ def test_sqlalchemy_and_pandas(server, python, driver):
     assert found["keys"] == [[], [], []]
     assert (found["groups"], found["count"]) == (GROUPS, 2000)
     assert found["frame"] == {"region": ["north", "south"], "n": [2000, 1000]}
-
-
-@SOAK
-def test_node_postgres(server, node):
-    found = json.loads(ran(["node", str(PROGRAMS / "node_pg.js")], server, NODE_PATH=str(node)))
-    assert found.pop("error").startswith("42")
-    assert found == {"groups": GROUPS, "names": ["count"], "count": 2000}
-
-
-@SOAK
-def test_pgjdbc(server, jdbc):
-    lines = ran(["java", "-cp", jdbc, "Jdbc"], server).splitlines()
-    kinds = ["text", "int8", "float8", "timestamp", "text"]
-    assert lines == [
-        "table sales",
-        *(f"column {name} {kind}" for name, kind in zip(COLUMNS, kinds, strict=True)),
-        "types true",
-        "keywords true",
-        "count 2000",
-        "name count",
-        "last 2024-01-09 00:00:00.0",
-        "groups 7",
-        "canceled 57014",
-    ]
 
 
 @pytest.fixture

@@ -14,18 +14,15 @@ grow with the span, so bounds come first and eigenvalues last:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from privsql.policy.functions import Floats, Ints
+from privsql.policy.wide import noise
 
-EPSILON = float(np.finfo(np.float64).eps)
 # A residual this small beside its vector has lost so many digits that its direction is not
 # known well enough to judge it: neither an old answer nor a new one.
 FAINT = 1e-10
@@ -33,7 +30,6 @@ FAINT = 1e-10
 SLACK = 1e-9
 # After a sweep that left less than this share of a vector, a second one follows.
 AGAIN = 0.25
-TOGETHER = 64
 
 
 @dataclass(frozen=True)
@@ -84,11 +80,6 @@ class Layout:
     def squares(self, U: Floats) -> Floats:
         """Sum of squares of all rows of U over each group."""
         return np.add.reduceat(np.einsum("pa,pa->a", U, U), self.starts)
-
-
-def noise(atoms: int) -> float:
-    """What rounding alone leaves of a unit vector that lies in the span, with room to spare."""
-    return EPSILON * (64 + math.sqrt(atoms))
 
 
 @dataclass

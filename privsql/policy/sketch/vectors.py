@@ -32,9 +32,9 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from privsql.policy.basis import Floats, Ints
-from privsql.policy.leverage import LIMIT, Atoms, Bools, Cells
+from privsql.policy.functions import Atoms, Floats, Ints
 from privsql.policy.personal import floats
+from privsql.policy.sketch.leverage import LIMIT, Bools, Cells
 from privsql.sql.reconstruct.columns import SKETCH, VECTOR
 
 # Names today's secret numbers in the digest of coordinates.

@@ -33,8 +33,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privsql.errors import DataError, InternalError
-from privsql.policy.basis import FAINT, SLACK, TOGETHER, Basis, Floats, Ints, Layout, noise
-from privsql.policy.blocks import Memory, combine, parts
+from privsql.policy.functions import Atoms, Floats, Ints
+from privsql.policy.sketch.basis import FAINT, SLACK, Basis, Layout
+from privsql.policy.sketch.combination import combine, parts
+from privsql.policy.wide import TOGETHER, Memory, noise
 
 Bools = NDArray[np.bool_]
 T = TypeVar("T")
@@ -45,30 +47,6 @@ LIMIT = 0.9
 # Multiplications of a check cell by cell, and bases tried for a wide GROUP BY, before it gives up.
 MOST_WORK = 10**10
 MOST_TRIALS = 200
-
-
-@dataclass(frozen=True)
-class Atoms:
-    """Distinct public tuples: how many rows each has, and the personal group it lies in."""
-
-    rows: Ints
-    groups: Ints
-    kind: str = ""  # of coordinates, where equal counts do not make them the same
-
-    def __post_init__(self) -> None:
-        """Refuse arrays that do not describe tuples."""
-        if self.rows.shape != self.groups.shape or self.rows.ndim != 1 or not self.rows.size:
-            raise DataError("atoms need one row count and one group number each")
-        if int(self.rows.min()) < 1:
-            raise DataError("an atom without rows is not a public tuple of the table")
-
-    @property
-    def digest(self) -> str:
-        """Names this state of the table: vectors over other atoms mean something else."""
-        head = np.array([self.rows.size], dtype="<i8")
-        parts = (head, self.rows.astype("<i8"), self.groups.astype("<i8"))
-        text = b"".join(part.tobytes() for part in parts) + self.kind.encode()
-        return hashlib.sha256(text).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,173 @@
+"""Accounts belong to the name of a served table: they outlive files, keys and rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from privsql.policy.history import History, HistoryError
+from privsql.session.gate import Served
+from privsql.session.session import Session
+from tests.policy.republished import (
+    CHEAP,
+    CHEAP_WITHOUT,
+    FLU,
+    GROUP,
+    ROWS,
+    TOTAL,
+    WITHOUT,
+    ask,
+    publish,
+)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return tmp_path / "history"
+
+
+CHANGES = {
+    "the same rows": ROWS,
+    "rows that were added": f"{ROWS} UNION ALL SELECT * FROM ({ROWS}) LIMIT 30",
+    "rows that have left": f"SELECT * FROM ({ROWS}) WHERE pay <> 17",
+    "some of both": f"SELECT * FROM ({ROWS}) WHERE pay <> 17 UNION ALL SELECT 'd', 'x', 20, 'flu'",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("first", "second"), [(TOTAL, WITHOUT), (CHEAP, CHEAP_WITHOUT)])
+def test_what_was_refused_stays_refused(
+    tmp_path: Path, history: Path, change: str, first: str, second: str
+) -> None:
+    release = publish(tmp_path)
+    assert ask(release, history, first, second) == ["", "difference"]
+    publish(tmp_path, CHANGES[change])
+    assert ask(release, history, second, user="eve") == [""]
+    assert ask(release, history, second) == ["difference"]
+    # And once more, with another server.
+    assert ask(release, history, first, second)[1] == "difference"
+
+
+def test_a_batch_that_is_appended_is_not_told_by_totals(tmp_path: Path, history: Path) -> None:
+    release = publish(tmp_path)
+    assert ask(release, history, TOTAL, CHEAP) == ["", ""]
+    batch = " UNION ALL ".join("SELECT 'c', 'x', 30, 'flu'" for _ in range(5))
+    publish(tmp_path, f"{ROWS} UNION ALL {batch}")
+    # The total before and after: their difference is five people of one group.
+    assert ask(release, history, TOTAL) == ["difference"]
+    assert ask(release, history, TOTAL, user="eve") == [""]
+    assert ask(release, history, f"{TOTAL} AND town <> 'c'") == [""]
+
+
+def test_people_who_left_together_are_not_told_by_totals(tmp_path: Path, history: Path) -> None:
+    batch = " UNION ALL ".join("SELECT 'c', 'x', 30, 'flu'" for _ in range(5))
+    release = publish(tmp_path, f"{ROWS} UNION ALL {batch}")
+    assert ask(release, history, TOTAL) == [""]
+    publish(tmp_path)
+    assert ask(release, history, TOTAL) == ["difference"]
+    assert ask(release, history, TOTAL, user="eve") == [""]
+
+
+def test_a_group_that_arrives_is_not_told_by_totals(tmp_path: Path, history: Path) -> None:
+    release = publish(tmp_path)
+    assert ask(release, history, TOTAL) == [""]
+    batch = "SELECT 'd', 'x', i % 40, 'flu' FROM range(40) AS r(i)"
+    publish(tmp_path, f"{ROWS} UNION ALL {batch}")
+    assert ask(release, history, TOTAL, f"{TOTAL} AND town < 'd'") == ["difference", ""]
+
+
+def test_a_running_server_goes_on_with_the_account(tmp_path: Path, history: Path) -> None:
+    release = publish(tmp_path)
+    with History(history) as kept:
+        assert ask(release, kept, TOTAL, CHEAP) == ["", ""]
+        publish(tmp_path, CHANGES["rows that were added"])
+        assert ask(release, kept, WITHOUT, CHEAP_WITHOUT) == ["difference", "difference"]
+        publish(tmp_path, CHANGES["rows that have left"])
+        assert ask(release, kept, WITHOUT, CHEAP_WITHOUT) == ["difference", "difference"]
+
+
+def test_a_renamed_column_stops_the_account_until_it_is_emptied(
+    tmp_path: Path, history: Path
+) -> None:
+    release = publish(tmp_path)
+    assert ask(release, history, CHEAP) == [""]
+    publish(tmp_path, f"SELECT town, shift, pay AS wage, ill FROM ({ROWS})", "wage")
+    with History(history) as kept:
+        session = Session(release, served=Served("ann", kept))
+        with pytest.raises(HistoryError, match="renamed") as problem:
+            session.run(TOTAL)
+        session.close()
+    assert "privsql history clear" in str(problem.value)
+    assert ask(release, history, TOTAL, user="eve") == [""]
+    with History(history) as kept:
+        assert kept.accounts() == [("ann", "wards", 1), ("eve", "wards", 1)]
+        assert kept.clear("ann", "wards") == 1
+        assert kept.clear("ann", "wards") == 0
+    assert ask(release, history, WITHOUT) == [""]
+
+
+def test_a_running_server_sees_that_an_account_was_emptied(tmp_path: Path, history: Path) -> None:
+    release = publish(tmp_path)
+    with History(history) as kept:
+        assert ask(release, kept, TOTAL, WITHOUT) == ["", "difference"]
+        with History(history) as other:
+            assert other.clear("ann", "wards") == 1
+        assert ask(release, kept, WITHOUT, TOTAL) == ["", "difference"]
+        with History(history) as other:
+            assert other.clear("ann", "wards") == 1
+        assert ask(release, kept, TOTAL, WITHOUT) == ["", "difference"]
+
+
+def test_an_entry_holds_texts_with_constants_and_no_result(tmp_path: Path, history: Path) -> None:
+    release = publish(tmp_path)
+    with History(history) as kept:
+        session = Session(release, served=Served("ann", kept))
+        session.run(f"SELECT pay // 20 AS k, COUNT(*) {FLU} AND pay < ? GROUP BY 1", [55])
+        session.close()
+    from privsql.policy.history import _unpack
+
+    with sqlite3.connect(history) as connection:
+        (blob,) = connection.execute("SELECT vectors FROM answers").fetchone()
+    connection.close()
+    vectors = _unpack(blob)
+    assert {asked.key for asked in vectors} == {"(0,)", "(1,)", "(2,)"}
+    (text,) = {asked.text for asked in vectors}
+    assert text is not None
+    assert "< 55" in text
+    assert "ill" not in text
+    assert {tuple(asked.weights) for asked in vectors} == {(1.0,) * 6}
+
+
+def test_rows_of_a_state_are_kept_once(tmp_path: Path, history: Path) -> None:
+    release = publish(tmp_path)
+    for user in ("ann", "bob"):
+        assert ask(release, history, TOTAL, user=user) == [""]
+    publish(tmp_path, CHANGES["rows that were added"])
+    assert ask(release, history, f"{TOTAL} AND {GROUP.split(' AND ')[0]}") == [""]
+    with sqlite3.connect(history) as connection:
+        assert connection.execute("SELECT count(*) FROM states").fetchone() == (2,)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE states SET rows = zeroblob(20)",
+        "DELETE FROM states",
+        "UPDATE answers SET state = 'other'",
+        "UPDATE answers SET vectors = zeroblob(20)",
+        "UPDATE answers SET account = 'eve'",
+        "DELETE FROM answers WHERE id = 1",
+    ],
+)
+def test_damage_stops_answers(tmp_path: Path, history: Path, damage: str) -> None:
+    release = publish(tmp_path)
+    assert ask(release, history, TOTAL, CHEAP) == ["", ""]
+    publish(tmp_path, CHANGES["rows that were added"])
+    with sqlite3.connect(history) as connection:
+        connection.execute(damage)
+    connection.close()
+    user = "eve" if "eve" in damage else "ann"
+    assert ask(release, history, TOTAL, user=user) == ["history"]
