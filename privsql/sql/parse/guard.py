@@ -78,7 +78,7 @@ def _hidden(node: exp.Expr) -> Iterator[tuple[str, str]]:
     elif (isinstance(node, tuple(_GROWING)) or name in _RESIZING) and not _small(node):
         yield (
             f"{name}() of a size that is not known to be small",
-            f"write the size as a number up to {LARGEST}, and not one such function in another",
+            f"write the size as a number up to {LARGEST}, and repeat no such function",
         )
     elif name in _FORMATTING and not _narrow(node):
         yield (
@@ -110,12 +110,25 @@ def _since_now(node: exp.Expr) -> bool:
 
 
 def _small(node: exp.Expr) -> bool:
-    """Whether a growing function says how large its value is, and is in no other such one."""
+    """Whether a growing function says how large its value is, and in none that repeats values.
+
+    A padded text is as long as its own size says, whatever is padded; repeated, it is longer.
+    """
     sizes = node.expressions[1:2]
     for kind, names in _GROWING.items():
         if isinstance(node, kind):
             sizes = [node.args[name] for name in names if node.args.get(name) is not None]
-    return node.find_ancestor(*_GROWING) is None and all(map(_number, sizes))
+    return all(map(_number, sizes)) and not any(map(_repeats, _holders(node)))
+
+
+def _holders(node: exp.Expr) -> Iterator[exp.Expr]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _repeats(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Repeat) or name_of(node) in _RESIZING
 
 
 def _number(size: exp.Expr) -> bool:

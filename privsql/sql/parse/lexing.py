@@ -100,15 +100,16 @@ def _named(tokens: list[Token]) -> list[Token]:
         if before.token_type is not TokenType.ALIAS or tokens[at].token_type not in _CLAUSES:
             continue
         if at + 1 == len(tokens) or tokens[at + 1].token_type in _AFTER_NAME:
-            tokens[at] = _changed(tokens[at], TokenType.IDENTIFIER, tokens[at].text.lower())
+            tokens[at] = changed(tokens[at], TokenType.IDENTIFIER, tokens[at].text.lower())
     return tokens
 
 
 def _quoted(token: Token, body: str) -> Token:
-    return _changed(token, TokenType.HEREDOC_STRING, body)
+    return changed(token, TokenType.HEREDOC_STRING, body)
 
 
-def _changed(token: Token, kind: TokenType, text: str) -> Token:
+def changed(token: Token, kind: TokenType, text: str) -> Token:
+    """Another token in the place of one."""
     return Token(kind, text, token.line, token.col, token.start, token.end, token.comments)
 
 

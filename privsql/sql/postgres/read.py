@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
-from sqlglot.parsers.postgres import PostgresParser
-from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place, TooLargeError
 from privsql.sql.parse import statement as parse
-from privsql.sql.parse.lexing import signs, tokens_of
+from privsql.sql.parse.lexing import changed, signs, tokens_of
 from privsql.sql.postgres.catalog import ForCatalog, kind_of, settings
 from privsql.sql.postgres.clock import Clock
 from privsql.sql.postgres.commands import Command, NotTranslated
@@ -47,16 +47,6 @@ class _Postgres(Postgres):
 
     TIME_MAPPING: dict[str, str] = {}  # noqa: RUF012 - as the parent has it
 
-    class Parser(PostgresParser):
-        FUNCTIONS: ClassVar[dict[str, Any]] = {
-            name: made for name, made in PostgresParser.FUNCTIONS.items() if name not in PLAIN
-        }
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: made
-            for name, made in PostgresParser.FUNCTION_PARSERS.items()
-            if name not in PLAIN
-        }
-
     class Tokenizer(Postgres.Tokenizer):
         HEREDOC_STRINGS: ClassVar[list[str | tuple[str, str]]] = []
         SINGLE_TOKENS: ClassVar[dict[str, TokenType]] = signs(Postgres.Tokenizer)
@@ -66,6 +56,11 @@ _DIALECT = _Postgres()
 
 # What follows SELECT where options of one query do.
 _OPTIONS = ["with", "reconstruction", "options", "("]
+
+# Before the name of a function that sqlglot would read in its own way, while the text is parsed:
+# no name has it.  (A parser with fewer functions would be a subclass, and those of a compiled
+# sqlglot have none.)
+_AS_WRITTEN = "\0"
 
 # The error bars of an estimate.
 _OURS = "privsql_"
@@ -244,13 +239,24 @@ def _closing(words: Sequence[Word], at: int) -> int:
 
 def _parsed(prepared: str, text: str) -> exp.Expr:
     try:
-        tokens = tokens_of(prepared, _DIALECT)
+        tokens = _as_written(tokens_of(prepared, _DIALECT))
     except SqlglotError:
         raise parse.SyntaxMistake("the query cannot be read", hint=_HINT) from None
     tree = parse.tree_of(tokens, text, _DIALECT, prepared, _HINT, parse.DEEPEST)
     if not isinstance(tree, exp.Query | exp.Values):
         raise parse.SyntaxMistake("this is not a query", hint=_HINT)
+    for call in tree.find_all(exp.Anonymous):
+        if isinstance(call.this, str):
+            call.set("this", call.this.removeprefix(_AS_WRITTEN))
     return tree
+
+
+def _as_written(tokens: list[Token]) -> list[Token]:
+    """Functions of ``PLAIN`` under names that sqlglot does not know."""
+    for at, (token, following) in enumerate(pairwise(tokens)):
+        if following.token_type is TokenType.L_PAREN and token.text.upper() in PLAIN:
+            tokens[at] = changed(token, token.token_type, _AS_WRITTEN + token.text)
+    return tokens
 
 
 def _printed(tree: exp.Expr, text: str) -> str:
