@@ -16,6 +16,7 @@ from privsql.errors import ProgrammingError, TooLargeError
 from privsql.release.names import quoted
 
 Parameters = Sequence[object] | Mapping[str, object]
+_ONE = "only one SELECT at a time can be run here"
 _KIND = b"privsql.kind"  # of a column, in the metadata of its field
 
 
@@ -49,7 +50,7 @@ def parsed(cursor: Cursor, sql: str) -> duckdb.Statement:
     if found is None:
         statements = cursor.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise ProgrammingError("only one SELECT at a time can be run here")
+            raise ProgrammingError(_ONE)
         found = statements[0]
         if len(sql) <= LONGEST:
             _PARSED.put(sql, found)
@@ -83,13 +84,9 @@ def fetched(
     """
 
     def work(cursor: Cursor) -> pa.Table:
-        statement, values = checked(cursor, sql, parameters)
-        if most is None:
-            cursor.execute(statement, values)
-        else:
-            # On its own it is one whole SELECT, so no parenthesis in it closes ours.
-            cut = f"SELECT * FROM (\n{sql}\n) LIMIT {most.rows + 1}"  # noqa: S608
-            cursor.execute(parsed(cursor, cut), values)
+        text = sql if most is None else _cut(sql, most)
+        statement, values = checked(cursor, text, parameters)
+        cursor.execute(statement, values)
         kinds = [str(column[1]) for column in cursor.description or ()]
         table = cursor.to_arrow_table()
         if table is None:
@@ -103,6 +100,23 @@ def fetched(
         return _labelled(table, kinds)
 
     return work
+
+
+def _cut(sql: str, most: Most) -> str:
+    """A SELECT that returns one row more than it may at most.
+
+    Nothing in it closes our parenthesis: DuckDB's tokens say so, in a twentieth of the time that
+    it takes to read the statement once more on its own.
+    """
+    depth, text = 0, sql.encode()
+    for place, kind in duckdb.tokenize(sql):
+        sign = text[place : place + 1] if kind == duckdb.token_type.operator else b""
+        depth += (sign == b"(") - (sign == b")")
+        if depth < 0:
+            break
+    if depth:
+        raise ProgrammingError(_ONE)
+    return f"SELECT * FROM (\n{sql}\n) LIMIT {most.rows + 1}"  # noqa: S608
 
 
 def _labelled(table: pa.Table, kinds: Sequence[str]) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -10,7 +10,7 @@ from privsql.engines import MemoryEngine, ScanEngine
 from privsql.engines.recent import Recent
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
-from privsql.sql.plan.planner import BlockPlan, check_work
+from privsql.sql.plan.planner import BlockPlan, Printed, check_work
 from privsql.sql.plan.query import Answered, Planned
 from privsql.sql.reconstruct.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
 from udfs.intervals import critical
@@ -25,12 +25,63 @@ STANDING = 100_000
 Key = tuple[str, Settings, str | None]
 
 
+class Workspace:
+    """Tables of the statement under way in the answering database, each loaded once.
+
+    Planning evaluates expressions over the tables that the reconstruction reads afterwards.
+    """
+
+    def __init__(self, memory: MemoryEngine) -> None:
+        self._memory = memory
+        self._held: dict[str, pa.Table | None] = {}  # None: perhaps not all of it
+
+    def load(self, tables: Mapping[str, pa.Table]) -> list[str]:
+        """Load those that are not there yet; their names."""
+        new = {name: table for name, table in tables.items() if self._held.get(name) is not table}
+        if new:
+            self._held |= dict.fromkeys(new)
+            self._memory.load_all(new)
+            self._held |= new
+        return list(new)
+
+    def forget(self, *names: str) -> None:
+        """Drop tables, those that are there."""
+        self._memory.forget(*names)
+        self.leave(*names)
+
+    def leave(self, *names: str) -> None:
+        """Let tables stay for later statements; they are no more of this one."""
+        for name in names:
+            self._held.pop(name, None)
+
+    def clear(self) -> None:
+        """Drop what a statement that was only planned, or that failed, has left."""
+        if self._held:
+            self.forget(*self._held)
+
+    def prepared(self, printed: Printed, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """Run SQL over tables that the statement will need again."""
+        self.load(tables)
+        return self._memory.run(*printed.both)
+
+    def evaluated(self, printed: Printed, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """Run SQL over tables that are there for this once."""
+        new: list[str] = []
+        try:
+            new = self.load(tables)
+            return self._memory.run(*printed.both)
+        finally:
+            if new:
+                self.forget(*new)
+
+
 class Loading:
     """Scans, and loads what they bring; keeps plans that may be asked for again."""
 
-    def __init__(self, engine: ScanEngine, memory: MemoryEngine) -> None:
+    def __init__(self, engine: ScanEngine, memory: MemoryEngine, workspace: Workspace) -> None:
         self._engine = engine
         self._memory = memory
+        self._workspace = workspace
         self._plans: Recent[Key, Planned] = Recent(REMEMBERED)
         self._standing: set[str] = set()  # prefixes of plans whose tables stay in memory
 
@@ -56,9 +107,13 @@ class Loading:
                 if small and own <= set(loaded):
                     self._standing.add(plan.prefix)
                     kept |= own
-        dropped = [name for name in loaded if name not in kept]
-        if dropped:
-            self._memory.forget(*dropped)
+        self._workspace.leave(*kept)
+        self.drop([name for name in loaded if name not in kept])
+
+    def drop(self, loaded: Sequence[str]) -> None:
+        """Drop what was loaded."""
+        if loaded:
+            self._workspace.forget(*loaded)
 
     def load(
         self, plan: BlockPlan, loaded: list[str], settings: Settings, outs: Sequence[Out]
@@ -81,7 +136,7 @@ class Loading:
             tables[f"{plan.prefix}_z"] = pa.table({"z": pa.array([z])})
             tables |= plan.tables
         loaded += tables
-        self._memory.load_all(tables)
+        self._workspace.load(tables)
         return scanned
 
 

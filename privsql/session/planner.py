@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 
 from privsql.engines import MemoryEngine
+from privsql.session.executor import Workspace
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog
 from privsql.sql.parse.statement import Statement
-from privsql.sql.plan.planner import Printed, typed_query
+from privsql.sql.plan.planner import typed_query
 from privsql.sql.plan.query import Databases, Given, Planned, QueryPlanner, Wanted
 
 
@@ -20,7 +21,8 @@ class Planning:
 
     ``memory`` answers, and evaluates expressions over domains; ``mirror`` has the tables of
     the release without any row, so that DuckDB itself can say what a query's columns are;
-    ``wanted`` is what holds for all of its statements; ``audited`` opens the tables of an audit.
+    ``wanted`` is what holds for all of its statements; ``audited`` opens the tables of an audit;
+    ``workspace`` has those of the statement.
     """
 
     def __init__(
@@ -30,9 +32,11 @@ class Planning:
         mirror: MemoryEngine,
         wanted: Wanted,
         audited: Callable[[], MemoryEngine],
+        workspace: Workspace,
     ) -> None:
         self._catalog = catalog
         self._memory = memory
+        self._workspace = workspace
         self._wanted = wanted
         self._domains: dict[str, str] = {}
         self._planner = QueryPlanner(
@@ -43,7 +47,7 @@ class Planning:
                 lambda printed: mirror.describe(*printed.both),
                 lambda printed: audited().describe(*printed.both),
                 self._domain,
-                self.evaluated,
+                workspace.prepared,
             ),
         )
 
@@ -54,6 +58,7 @@ class Planning:
 
         ``form`` is that of the scans (see ``sql.scan.forms``), where it is not chosen by cost.
         """
+        self._workspace.clear()
         wanted = replace(self._wanted, iterative=settings.estimator == "iterative", form=form)
         return self._planner.plan(statement, given, wanted)
 
@@ -71,11 +76,3 @@ class Planning:
             self._memory.load(made, typed)
             self._domains[name] = made  # not before: loading may have been canceled
         return self._domains[name]
-
-    def evaluated(self, printed: Printed, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """Run SQL over tables that are there for this once."""
-        self._memory.load_all(tables)
-        try:
-            return self._memory.run(*printed.both)
-        finally:
-            self._memory.forget(*tables)

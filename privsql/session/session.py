@@ -35,7 +35,7 @@ from privsql.policy.limits import Limits
 from privsql.policy.personal import count, refusal, size_class
 from privsql.session.audit_tables import Audited
 from privsql.session.caches import SHORT, Remembered, key_of
-from privsql.session.executor import Loading
+from privsql.session.executor import Loading, Workspace
 from privsql.session.gate import About, Decision, Gate, Served, accounted, open_to_all
 from privsql.session.log import logged
 from privsql.session.planner import Planning
@@ -158,7 +158,8 @@ class Session:
         own = Remembered()
         self._remembered = remembered or (lambda: own)
         self._groups: list[str] = []  # digests of the groups behind the statement under way
-        self._loading = Loading(self._engine, self._memory)
+        self._workspace = Workspace(self._memory)
+        self._loading = Loading(self._engine, self._memory, self._workspace)
         self._audited = Audited(self._engine, manifest, lambda: engines.memory(self.limits.memory))
         release = self.release.identity
         salt = int(release[:12], 16)
@@ -170,14 +171,19 @@ class Session:
             order=secrets.randbits(62) if manifest.policy.rows == "allow" else None,
         )
         self._planning = Planning(
-            self.catalog, self._memory, self._mirror, wanted, self._audited.memory
+            self.catalog,
+            self._memory,
+            self._mirror,
+            wanted,
+            self._audited.memory,
+            self._workspace,
         )
         about = About(
             release, self.catalog, manifest.policy, self._total, self._tables, self.limits.memory
         )
         self._gate = Gate(
             self._engine,
-            self._planning.evaluated,
+            self._workspace.evaluated,
             about,
             served,
             (lambda former: secrets_scan(self.catalog, salt, former)) if measures else None,
@@ -272,8 +278,7 @@ class Session:
                 self._loading.load(empty, loaded, settings, planned.outs)
             table = self._memory.run(*_no_rows(planned.final.printed).both)
         finally:
-            if loaded:
-                self._memory.forget(*loaded)
+            self._loading.drop(loaded)
         return outcome_of(table, planned.outs, planned.described, settings)
 
     def _run(self, sql: str, parameters: Given, options: Mapping[str, object]) -> Outcome:
@@ -453,7 +458,7 @@ class Session:
         return explain(
             planned,
             self.catalog,
-            self._planning.evaluated,
+            self._workspace.evaluated,
             estimator=settings.estimator,
             level=settings.confidence_level,
             policies=[self._gate.foreseen(plan, behind) for plan, behind in blocks],

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from privsql.engines import Embedded, Memory, OutOfMemoryError
+from privsql.engines.databases import Most
 from privsql.errors import Error, ProgrammingError
 
 
@@ -235,6 +236,31 @@ def test_where_this_wall_ends(clinic):
     ):
         with pytest.raises(ProgrammingError, match="only one SELECT"):
             engine.scan(sql)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1) UNION ALL (SELECT 2",
+        "SELECT 'é)' || '(') FROM (SELECT 1",
+        "SELECT 1) -- (",
+        "SELECT (1",
+        "SELECT 1) /* ( */ , (SELECT 2",
+        "SELECT $$ ( $$) , (SELECT 2",
+    ],
+)
+def test_a_statement_cannot_leave_the_limit_on_its_rows(clinic, sql):
+    engine = Embedded(clinic, most=Most(10, 100, 10_000))
+    with pytest.raises(ProgrammingError, match="only one SELECT"):
+        engine.scan(sql)
+    engine.close()
+
+
+def test_parentheses_in_texts_and_comments_are_none(clinic):
+    engine = Embedded(clinic, most=Most(10, 100, 10_000))
+    sql = """SELECT 'é)' AS "a(", $$)$$, e'\\')' /* ) /* ( */ */ -- )\n , (1)"""
+    assert engine.scan(sql).to_pylist()[0]["a("] == "é)"
     engine.close()
 
 

@@ -34,7 +34,7 @@ def explained(session: Session, sql: str, given=None, estimator: str = "auto") -
     (statement,) = statements(sql)
     planner = QueryPlanner(session.catalog, session._planning._planner._databases)
     planned = planner.plan(statement, given, Wanted(estimator == "iterative", session.form))
-    return explain(planned, session.catalog, session._planning.evaluated, estimator=estimator)
+    return explain(planned, session.catalog, session._workspace.evaluated, estimator=estimator)
 
 
 def test_cells_are_said_in_words_with_their_masses(session):
