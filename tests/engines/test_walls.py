@@ -18,7 +18,7 @@ from privsql.engines.databases import Most
 from privsql.errors import Error, ProgrammingError
 
 
-@pytest.fixture(params=["embedded", "memory"])
+@pytest.fixture(scope="module", params=["embedded", "memory"])
 def database(request, clinic):
     opened = (
         Embedded(clinic, memory_limit="200MB", threads=1, spill="10MB")

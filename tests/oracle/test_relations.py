@@ -35,10 +35,10 @@ from tests.sizes import sized
 SEED = 2028
 # Settings of each relation: as many as some seconds of processor time ask.
 SETTINGS = {
-    "partition": 8, "spellings": 8, "adding up": 10, "beside": 9, "wrapping": 5, "renaming": 6,
-    "reordering": 8,
+    "partition": 4, "spellings": 4, "adding up": 5, "beside": 5, "wrapping": 3, "renaming": 3,
+    "reordering": 4,
 }  # fmt: skip
-TIMES = sized(1, 25)
+TIMES = sized(1, 50)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.oracle.sound import Noisy, both, faults, unsound
 from tests.oracle.tables import World
 from tests.sizes import sized
 
-QUERIES = sized(80, 900)
+QUERIES = sized(50, 900)
 PARTS = sized(2, 6)
 SEED = 2027
 
