@@ -71,6 +71,7 @@ SLOW = (
     "tests/sql/test_ratios.py",
     "tests/sql/test_refusals.py",
     "tests/sql/test_windows.py",
+    "tests/suites",
     "tests/test_docs.py",
     "tests/test_packaging.py",
     "tests/udfs/test_coverage.py",
