@@ -137,8 +137,8 @@ def slow(path: str) -> bool:
 def thinned(names: Sequence[str]) -> list[bool]:
     """Which tests stay, named as pytest names them, in its order: ``file::test[case]``.
 
-    >>> each = [f"tests/sql/test_ratios.py::test_a[{case}]" for case in "uvwxy"]
-    >>> thinned([*each, "tests/sql/test_ratios.py::test_b", "tests/sql/test_plan.py::test_c[u]"])
+    >>> each = [f"tests/sql/test_names.py::test_a[{case}]" for case in "uvwxy"]
+    >>> thinned([*each, "tests/sql/test_names.py::test_b", "tests/sql/test_plan.py::test_c[u]"])
     [True, False, True, False, True, True, True]
     """
     seen: Counter[str] = Counter()

@@ -22,7 +22,7 @@ from tests.oracle.sessions import session_class
 from tests.sizes import sized
 
 SEED = 14
-WHOLE = sized(30, 600)  # questions of all patients
+WHOLE = sized(60, 600)  # questions of all patients
 DAYS = sized(4, 1)  # of a slice
 FAR = 5.0
 CHANCE = 1e-4  # of a false alarm, each check, had the seed not been fixed

@@ -28,7 +28,7 @@ from tests.oracle.sessions import Layer, StandIn, on_raw
 from tests.oracle.tables import World
 from tests.sizes import sized
 
-QUERIES = sized(80, 4_000)
+QUERIES = sized(120, 4_000)
 PARTS = sized(2, 8)
 SEED = 2026
 LIMITED = 0.05
