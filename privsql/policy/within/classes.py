@@ -118,16 +118,17 @@ class Classes:
         the values have none.
         """
         own = values != 0
+        first = int(own.argmax())
         for j, w in enumerate(self.weights):
-            both = own & (w != 0)
-            at = int(both.argmax())
-            if not both[at]:
-                continue
-            ratio = float(values[at] / w[at])
+            at = first  # mostly it is enough to look at one row
+            if w[at] == 0:
+                at = int((own & (w != 0)).argmax())
+            ratio = float(values[at] / w[at]) if w[at] != 0 else np.inf
             if abs(np.frexp(ratio)[0]) != 0.5 or not np.isfinite(ratio):
                 continue
-            if bool((values[both] == ratio * w[both]).all()):
-                return j + 1, ratio, bool((own & ~both).any())
+            empty = w == 0
+            if bool(((values == ratio * w) | empty | ~own).all()):
+                return j + 1, ratio, bool((own & empty).any())
         return len(self.weights) + 1, 1.0, True
 
     def extend(self, j: int, values: Floats) -> Ints:
