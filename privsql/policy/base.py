@@ -22,7 +22,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from privsql.errors import Error
 from privsql.policy.account import Part
@@ -39,6 +38,7 @@ from privsql.sql.plan.planner import (
 from privsql.sql.reconstruct.columns import HIDDEN, KEY
 
 Values = Bools | Floats
+Name = tuple[str | None, str]  # text and key of a function
 
 ROW, VALUE, VALUES, MEMBERS = "row", "value", "row_values", "row_numbers"
 STORED, FIRST, SECOND, NUMBER = "privsql_kept", "privsql_first", "privsql_second", "privsql_number"
@@ -199,31 +199,33 @@ class Base:
             self._scans[text] = found
         return found
 
-    def prepare(self, asked: Iterable[Asked], state: str) -> None:
+    def prepare(
+        self,
+        asked: Iterable[Asked],
+        state: str,
+        evaluated: Mapping[str, Values | None] | None = None,
+    ) -> None:
         """Functions that are new, with as few scans as may be; ``part`` finds them then."""
+        evaluated = evaluated or {}
         texts = dict.fromkeys(each.text for each in asked if each.text is not None and not each.key)
         with self._lock:
             new = [text for text in texts if self._name(text, "", state) not in self._known]
         for low in range(0, len(new), TOGETHER):
             some = new[low : low + TOGETHER]
+            found = {text: evaluated[text] for text in some if text in evaluated}
             try:
-                found = self._together(some)
+                found |= self._together([text for text in some if text not in found])
             except Error:
                 continue  # whichever it is that cannot be evaluated says so by itself
             for text in some:
                 if text in found:
                     self.function(text, "", state, found)
 
-    def evaluated(
-        self, names: Iterable[tuple[str | None, str]], most: int
-    ) -> dict[tuple[str | None, str], Values | None] | None:
-        """Values by distinct row of functions, by text and key; None for more than ``most``."""
+    def evaluated(self, names: Iterable[Name]) -> dict[Name, Values | None]:
+        """Values by distinct row of functions, by text and key."""
         wanted = list(names)
-        if len(wanted) > most:
-            return None
-        texts = [text for text, key in wanted if text is not None and not key]
-        found = self._together(texts) if texts else {}
-        made: dict[tuple[str | None, str], Values | None] = {}
+        found = self._together([text for text, key in wanted if text is not None and not key])
+        made: dict[Name, Values | None] = {}
         for text, key in wanted:
             if text is None:
                 made[text, key] = np.ones(self.public.times.size, dtype=np.bool_)

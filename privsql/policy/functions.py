@@ -5,9 +5,8 @@ An answer is a weight for each row.  Public columns that make atoms weigh whole 
 
     v(row) = alpha(atom) f(row)         f a measure function: condition x weight x key
 
-and a release has far fewer functions than answers.  Each is kept once for all users, as packed
-bits (indicators) or doubles, with its coordinates F in an orthonormal basis, within each atom, of
-all functions so far:
+and a release has far fewer functions than answers.  Each is kept once for all users, by its
+coordinates F in an orthonormal basis, within each atom, of all functions so far:
 
     <v, v'> = sum over atoms of alpha alpha' <f, f'>_a
             = sum over coordinates of (alpha F) (alpha' F')
@@ -20,12 +19,14 @@ coordinates are appended and nothing that refers to them is ever rewritten:
 
 Function 0 is the constant 1, with coordinate sqrt(n_a) in atom a.
 
-Numbers.  Inner products of indicators are integers, hence exact.  Coordinates follow by forward
-substitution; where the residual is a small part of the function (``NEAR``), the atom is done
-again on its rows against explicit orthonormal vectors, which are kept where they could not be
-found again accurately (``KEEP``).  A residual that is neither noise nor large enough for its
-direction to be known (``FAINT``) makes the function faint in that atom: nothing may be answered
-there that uses it.  (reconstruction, 8)
+The basis is held as vectors Q over classes of rows that all functions so far treat alike
+(``policy.within``): a few numbers an atom and function, not one a row.
+
+Numbers.  A function is taken apart against Q twice, atom by atom.  What is left is rounding below
+``NOTHING`` of the lengths that were added up.  A residual that is neither rounding nor large
+enough for its direction to be known (``FAINT``) makes the function faint in that atom: nothing may
+be answered there that uses it.  At the cap on memory a function is taken apart all the same and
+not kept, so what lies in the span of earlier ones is still answered.  (reconstruction, 8)
 """
 
 from __future__ import annotations
@@ -41,6 +42,21 @@ from scipy import linalg
 from privsql.errors import DataError
 from privsql.policy.within.bases import Bases
 from privsql.policy.within.classes import EPSILON, Bools, Classes, Floats, Ints
+
+__all__ = [
+    "EPSILON",
+    "FAINT",
+    "KNOWN",
+    "MOST",
+    "MOST_BYTES",
+    "Atoms",
+    "Bools",
+    "Expressed",
+    "Floats",
+    "Function",
+    "Functions",
+    "Ints",
+]
 
 MOST_BYTES = 128 * 2**20
 # Answers that agree but for a millionth, one after another, make rounding errors as large as one
@@ -155,7 +171,10 @@ class Functions:
         name = hashlib.blake2b(scaled.data, digest_size=16).digest()
         with self._lock:
             if self._space is None:
-                self._space = Classes(self._rows.lengths, self._rows.times), Bases(self._rows.lengths)
+                self._space = (
+                    Classes(self._rows.lengths, self._rows.times),
+                    Bases(self._rows.lengths),
+                )
                 ones = np.ones(self._rows.count, dtype=np.bool_)
                 self._numbers[hashlib.blake2b(ones.data, digest_size=16).digest()] = 0
             if name in self._numbers:
@@ -168,7 +187,7 @@ class Functions:
     def _taken(
         self, scaled: Bools | Floats, classes: Classes, bases: Bases
     ) -> Function | Expressed:
-        inside = scaled if scaled.dtype == np.bool_ else scaled != 0
+        inside: Bools = np.asarray(scaled != 0)
         j, ratio, more = 0, 1.0, False
         if scaled.dtype != np.bool_:
             j, ratio, more = classes.weight(scaled.astype(np.float64, copy=False))

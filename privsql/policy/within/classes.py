@@ -5,7 +5,7 @@ constant, a measure, its square.  The indicators so far cut each atom into *clas
 a class c every function is a multiple of some w_j, so a basis q_1 .. q_r of the w_j on the rows of
 c, orthonormal, holds all functions:
 
-    w_j = sum over i of T[c, j, i] q_i  on c          f = w_j [B] has T[c, j] on c in B, and 0 elsewhere
+    w_j = sum over i of T[c, j, i] q_i  on c        f = w_j [B] has T[c, j] on c in B, else 0
 
 The numbers T of all classes of an atom are as good as values on its rows: inner products are the
 same, and there are as many as classes times weights, not as rows.  A new indicator cuts classes in
@@ -14,7 +14,8 @@ two; a vector over the basis of the parent is one over those of the children,
     q_i on a child = sum over k of E[i, k] q'_k        E^T E summed over children = 1
 
 and the basis of a child is made of the q_i first, so that vectors which exist are kept as they
-are, then of the w_j where those are not within rounding in the span.  A class has no more vectors than rows.
+are, then of the w_j where those are not within rounding in the span.  A class has no more vectors
+than rows.
 
 Numbers.  Every step is orthogonalisation over rows, repeated once, with sums in pairs, so each
 function is kept to a few roundings of its own length on each class (``DROPPED``).
@@ -349,8 +350,8 @@ def _compact(table: Floats, place: Ints, width: int) -> Floats:
 
 def _parted(yes: Bools, starts: Ints, n: Ints, zeros: Ints) -> Ints:
     """An order in which each segment has its rows without a property first."""
-    ones = np.cumsum(yes) - yes
-    ones -= np.repeat(ones[starts], n)
+    ones = np.cumsum(yes, dtype=np.int64) - yes.astype(np.int64)
+    ones = ones - np.repeat(ones[starts], n)
     begin = np.repeat(starts, n)
     index = np.arange(yes.size) - begin
     to = begin + np.where(yes, np.repeat(zeros, n) + ones, index - ones)

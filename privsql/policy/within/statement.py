@@ -1,30 +1,29 @@
 """The answers of one statement, held against each other where nothing else is kept.
 
-Nothing was answered before, so most statements are harmless by far, and a bound says so from inner
-products alone.  Let V be the statement's vectors at length one, G = V V^T, and V_g the part of V in
-group g.  With P the projection on their span and P_g its part in g,
+Nothing was answered before, so most statements are harmless by far, and inner products alone say
+so.  Let V be the statement's vectors at length one, G = V V^T, V_g the part of V in group g, 1_g
+the count of its n_g rows and C C^T = G^-1.  Then C^T V is an orthonormal basis of their span, so
 
-    leverage(g) = |P_g|_2 <= trace P_g = trace of G^-1 V_g V_g^T        and total(g) <= leverage(g)
+    leverage(g) = largest eigenvalue of C^T V_g V_g^T C <= trace of G^-1 V_g V_g^T
+    total(g)    = |C^T V 1_g|^2 / n_g
 
-so where the trace of every group is below both limits, every cell would be admitted: leverages
-only grow with answers, so each cell is harmless together with those before it.  An answer is
-alpha(atom) f_k(row), so G and the traces take the products of the functions by atom and no more:
+and where every group keeps to its limits, every cell would be admitted: leverages only grow with
+answers, so each cell is harmless together with those before it.  An answer is alpha(atom) f_k(row),
+so all of it takes the products of the functions by atom, M_a[k, l] = <f_k, f_l> on atom a:
 
-    M_a[k, l] = <f_k, f_l> on atom a
-    G[p, q]   = sum over a of alpha_p(a) alpha_q(a) M_a[k_p, k_q]
-    trace_g   = sum over a in g, p and q of G^-1[p, q] alpha_p(a) alpha_q(a) M_a[k_p, k_q]
+    G[p, q] = sum over a of alpha_p(a) alpha_q(a) M_a[k_p, k_q]         V_g V_g^T: over a in g
 
 Numbers.  Sums over rows are made in pairs and those over A atoms as they come, so an entry of G is
-within (A + 64) eps of the true one, the matrix of all P within d = P (A + 64) eps, and, where its smallest
-eigenvalue s is at least 1,000 d, its inverse within a share d / (s - d) < 1 / 900 of the true one.
-Hence a trace that is below 99 of 100 of a limit is below it, and likewise the largest eigenvalue
-of G^-1/2 V_g V_g^T G^-1/2, which is the leverage and looked at where the trace is not.  Otherwise, and where G is closer
-to singular than that, the statement is judged by exact leverage (``policy.account``), which alone refuses.
+within (A + 64) eps of the true one and the matrix of all P within d = P (A + 64) eps, likewise
+V_g V_g^T.  Where the smallest eigenvalue s of G is at least 1,000 d, a leverage, which is at most
+1, is wrong by at most 2 d / (s - d) < 1 / 499.  So what is below 99 of 100 of a limit is below
+the limit (limits are shares, and not small).  Otherwise, and where G is closer to singular than
+that, the statement is judged in an account (``policy.account``): only that refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -36,12 +35,12 @@ from privsql.policy.within.classes import EPSILON, Floats, Ints
 MOST_FUNCTIONS, MOST_VECTORS = 12, 400
 # What a computed trace may be of a limit, and how far G is from singular beside its rounding.
 SURE, CLEAR = 0.99, 1_000.0
-# Functions of earlier statements that are kept for the next: they cost time as well as save it.
-MOST_KEPT = 48
 # Groups whose trace is too large and that are looked at more closely.
 MOST_LOOKED_AT = 200
 
 Cell = Sequence[Asked]
+Name = tuple[str | None, str]  # text and key of a function
+Vectors = dict[tuple[int, bytes], Floats]
 
 
 class Statement:
@@ -51,54 +50,62 @@ class Statement:
         self.base, self.limits = base, limits
         self._cells: list[Cell] = []  # admitted so far, while bounds do
         self._account: Account | None = None
+        self._values: dict[Name, Values | None] = {}
 
     def admit(self, cells: Sequence[Cell]) -> list[bool]:
         """Which cells may be answered together with those before them."""
         if self._account is None:
             every = [*self._cells, *cells]
-            if harmless(self.base, every, self.limits):
+            if self._harmless(every):
                 self._cells = every
                 return [True] * len(cells)
-            if len(self.base.functions) > MOST_KEPT:
-                self.base.renew()
+            # Functions of other statements would have to be told from these.
+            self.base.renew()
             self._account = Account(self.base.functions, self.limits)
             self._account.restore(part for cell in self._parts(self._cells) for part in cell)
         proposal = self._account.propose(self._parts(cells))
         self._account.commit(proposal)
         return [bool(yes) for yes in proposal.admission.admitted]
 
+    def _harmless(self, cells: Sequence[Cell]) -> bool:
+        asked = [each for cell in cells for each in cell]
+        names = {(each.text, each.key) for each in asked}
+        if len(names) > MOST_FUNCTIONS:
+            return False
+        try:
+            self._values |= self.base.evaluated(names - self._values.keys())
+        except Unusable:
+            return False
+        return harmless(self.base, asked, self._values, self.limits)
+
     def _parts(self, cells: Sequence[Cell]) -> list[list[Part]]:
         base = self.base
-        base.prepare((asked for cell in cells for asked in cell), base.key)
+        asked = [each for cell in cells for each in cell]
+        base.prepare(asked, base.key, {t: v for (t, k), v in self._values.items() if t and not k})
         found = [[base.part(asked, base.key) for asked in cell] for cell in cells]
         return [[part for part in cell if part is not None] for cell in found]
 
 
-def harmless(base: Base, cells: Sequence[Cell], limits: Limits) -> bool:
-    """Whether a bound shows that cells keep to both limits, with nothing answered before."""
-    asked = [each for cell in cells for each in cell]
-    if not asked:
-        return True
-    try:
-        values = base.evaluated({(each.text, each.key) for each in asked}, MOST_FUNCTIONS)
-    except Unusable:
-        return False
-    if values is None:
-        return False
+def harmless(
+    base: Base, asked: Sequence[Asked], values: Mapping[Name, Values | None], limits: Limits
+) -> bool:
+    """Whether vectors are seen to keep to both limits, with nothing answered before."""
     number, functions = _distinct(values)
     vectors = _vectors(base, asked, number, limits)
+    if not vectors:
+        return True
     if len(vectors) > MOST_VECTORS:
         return False
-    enough = SURE * min(limits.any, limits.total)
-    bound = bounds(base, functions, vectors, enough)
-    return bound is not None and float(bound.max()) <= enough
+    found = bounds(base, functions, vectors, SURE * limits.any)
+    if found is None:
+        return False
+    leverage, total = (float(each.max()) for each in found)
+    return leverage <= SURE * limits.any and total <= SURE * limits.total
 
 
-def _distinct(
-    values: dict[tuple[str | None, str], Values | None],
-) -> tuple[dict[tuple[str | None, str], int], list[Values]]:
+def _distinct(values: Mapping[Name, Values | None]) -> tuple[dict[Name, int], list[Values]]:
     """Functions that differ, and the number of each text and key; -1 is zero everywhere."""
-    number: dict[tuple[str | None, str], int] = {}
+    number: dict[Name, int] = {}
     known: dict[bytes, int] = {}
     functions: list[Values] = []
     for name, each in values.items():
@@ -113,13 +120,10 @@ def _distinct(
     return number, functions
 
 
-Vectors = dict[tuple[int, bytes], Floats]
-
-
 def _vectors(
-    base: Base, asked: Sequence[Asked], number: dict[tuple[str | None, str], int], limits: Limits
+    base: Base, asked: Sequence[Asked], number: Mapping[Name, int], limits: Limits
 ) -> Vectors:
-    """Vectors that differ: number of a function and weights by atom, without groups that all know."""
+    """Vectors that differ: function and weights by atom, without groups that are not protected."""
     public = base.public
     _, group = np.unique(public.groups, return_inverse=True)
     share = np.bincount(group, public.counts) / public.counts.sum()
@@ -137,15 +141,13 @@ def _vectors(
 
 def bounds(
     base: Base, functions: Sequence[Values], vectors: Vectors, enough: float
-) -> Floats | None:
-    """By group, a bound on its leverage; None where rounding might matter.
+) -> tuple[Floats, Floats] | None:
+    """By group, a bound on its leverage, and its total; None where rounding might matter.
 
     A trace that is more than ``enough`` makes way for the leverage itself.
     """
     public = base.public
     size = public.counts.size
-    if not vectors:
-        return np.zeros(1)
     starts = np.searchsorted(public.atom, np.arange(size))
     made = _Products(functions, vectors, starts, public.times)
     G = made.gram(np.arange(size))
@@ -155,19 +157,21 @@ def bounds(
     values, basis = np.linalg.eigh(G / np.outer(length, length))
     if not values[0] >= CLEAR * len(length) * (size + 64) * EPSILON:
         return None
-    # With C C^T = G^-1, the leverage of g is the largest eigenvalue of C^T V_g V_g^T C.
     C = basis / np.sqrt(values) / length[:, np.newaxis]
     _, group = np.unique(public.groups, return_inverse=True)
-    found = np.asarray(np.bincount(group, made.weighed(C @ C.T)))
+    found: Floats = np.asarray(np.bincount(group, made.weighed(C @ C.T)), dtype=np.float64)
+    counts = np.zeros((found.size, len(length)))
+    np.add.at(counts, group, (made.V * made.sums).T)
+    totals: Floats = np.square(counts @ C).sum(axis=1) / np.bincount(group, public.counts)
     doubtful = np.flatnonzero(found > enough)
     if doubtful.size > MOST_LOOKED_AT:
-        return found
+        return found, totals
     for g in doubtful:
         inner = C.T @ made.gram(np.flatnonzero(group == g)) @ C
         found[g] = np.linalg.eigvalsh(inner)[-1]
         if found[g] > enough:
             break
-    return found
+    return found, totals
 
 
 class _Products:
@@ -193,6 +197,11 @@ class _Products:
                     bits = left.dtype == two.dtype == np.bool_
                     both = np.logical_and(left, two) if bits else left * two
                     self.M[k, n] = np.add.reduceat(both, starts, dtype=np.float64)
+        # By vector and atom, the sum of its function.
+        self.sums = np.empty(V.shape)
+        for k, one in scaled.items():
+            whole = one if alike else one * times
+            self.sums[self.lines[k]] = np.add.reduceat(whole, starts, dtype=np.float64)
 
     def gram(self, atoms: Ints) -> Floats:
         """Inner products of all vectors, over some atoms."""

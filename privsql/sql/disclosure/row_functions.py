@@ -414,7 +414,7 @@ def functions_scan(
         values = [_value(tree) for _, tree in some[1:]]
         for n, node in enumerate((_value(whole), *values)):
             node.set("alias", exp.to_identifier(f"{VALUE}_{n}"))
-        choose(whole, *(_filled(node) for node in values))
+        whole.set("expressions", [*whole.expressions, *map(_filled, values)])
         printed = Printed(text_of(whole, used_up=True))
         made.append((printed, tuple(text for text, _ in some)))
     return made
