@@ -58,7 +58,9 @@ __all__ = [
     "Ints",
 ]
 
-MOST_BYTES = 128 * 2**20
+# What functions may hold, all users together: this, or so many bytes for each stored row of a large
+# table, whose measures alone take a third of it.
+MOST_BYTES, MOST_A_ROW = 128 * 2**20, 128
 # Answers that agree but for a millionth, one after another, make rounding errors as large as one
 # likes.  So no more than MOST is ever taken for rounding, and a direction has to be known to a
 # share KNOWN of its length; otherwise a group could hide in what is put down to rounding.
@@ -125,11 +127,12 @@ class Functions:
         atoms: Atoms,
         lengths: Ints | None = None,
         times: Floats | None = None,
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int | None = None,
     ) -> None:
         self.atoms = atoms
-        self.most_bytes = most_bytes
         self._rows = _Rows(atoms, lengths, times)
+        usual = max(MOST_BYTES, MOST_A_ROW * self._rows.count)
+        self.most_bytes = usual if most_bytes is None else most_bytes
         self._space: tuple[Classes, Bases] | None = None  # when a second function comes
         self._numbers: dict[bytes, int] = {}
         self._lock = threading.RLock()
