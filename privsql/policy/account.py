@@ -203,6 +203,7 @@ class Groups:
         share = self.sizes / rows.sum()
         self.protected = share <= limits.any
         self.kept = self.protected[self.of_atom]
+        self._sorted: tuple[int, Ints, Ints] | None = None  # coordinates by group
         self.most = limits.any + SLACK
         self.most_total = np.maximum(limits.total, np.minimum(share, limits.any)) + SLACK
 
@@ -231,10 +232,14 @@ class Groups:
 
     def coordinates(self, groups: Ints, width: int) -> list[Ints]:
         """The coordinates of each of these groups, in order; later ones come last."""
-        owner = self.of_atom[self.functions.where[:width]]
-        order = np.argsort(owner, kind="stable")
-        bounds = np.searchsorted(owner[order], [groups, groups + 1])
-        return [order[low:high] for low, high in bounds.T]
+        known = self._sorted
+        if known is None or known[0] != width:
+            owner = self.of_atom[self.functions.where[:width]]
+            starts = np.searchsorted(np.sort(owner), np.arange(self.sizes.size + 1))
+            known = self._sorted = width, np.argsort(owner, kind="stable"), starts
+        _, order, starts = known
+        bounds = zip(starts[groups].tolist(), starts[groups + 1].tolist(), strict=True)
+        return [order[low:high] for low, high in bounds]
 
 
 class State:

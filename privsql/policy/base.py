@@ -15,21 +15,30 @@ Texts are those of ``sql.disclosure.row_functions``, run in a database that has 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from privsql.errors import Error
 from privsql.policy.account import Part
-from privsql.policy.functions import Atoms, Expressed, Floats, Function, Functions, Ints
+from privsql.policy.functions import Atoms, Bools, Expressed, Floats, Function, Functions, Ints
 from privsql.policy.personal import floats
 from privsql.policy.public_rows import PublicRows, ints
-from privsql.sql.plan.planner import classes_scan, common_scan, function_scan, has_keys
+from privsql.sql.plan.planner import (
+    classes_scan,
+    common_scan,
+    function_scan,
+    functions_scan,
+    has_keys,
+)
 from privsql.sql.reconstruct.columns import HIDDEN, KEY
+
+Values = Bools | Floats
+Name = tuple[str | None, str]  # text and key of a function
 
 ROW, VALUE, VALUES, MEMBERS = "row", "value", "row_values", "row_numbers"
 STORED, FIRST, SECOND, NUMBER = "privsql_kept", "privsql_first", "privsql_second", "privsql_number"
@@ -37,6 +46,8 @@ STORED, FIRST, SECOND, NUMBER = "privsql_kept", "privsql_first", "privsql_second
 REPEATED = 8
 # Results of scans that are kept for the next step of the same question.
 RECENT = 4
+# Functions whose values are computed together.
+TOGETHER = 8
 
 
 class Database(Protocol):
@@ -188,18 +199,91 @@ class Base:
             self._scans[text] = found
         return found
 
-    def function(self, text: str | None, key: str, state: str) -> Function | Expressed | None:
-        """A row function on the rows of a state within the base; None if it is 0 everywhere."""
+    def prepare(
+        self,
+        asked: Iterable[Asked],
+        state: str,
+        evaluated: Mapping[str, Values | None] | None = None,
+    ) -> None:
+        """Functions that are new, with as few scans as may be; ``part`` finds them then."""
+        evaluated = evaluated or {}
+        texts = dict.fromkeys(each.text for each in asked if each.text is not None and not each.key)
+        with self._lock:
+            new = [text for text in texts if self._name(text, "", state) not in self._known]
+        for low in range(0, len(new), TOGETHER):
+            some = new[low : low + TOGETHER]
+            found = {text: evaluated[text] for text in some if text in evaluated}
+            try:
+                found |= self._together([text for text in some if text not in found])
+            except Error:
+                continue  # whichever it is that cannot be evaluated says so by itself
+            for text in some:
+                if text in found:
+                    self.function(text, "", state, found)
+
+    def evaluated(self, names: Iterable[Name]) -> dict[Name, Values | None]:
+        """Values by distinct row of functions, by text and key."""
+        wanted = list(names)
+        found = self._together([text for text, key in wanted if text is not None and not key])
+        made: dict[Name, Values | None] = {}
+        for text, key in wanted:
+            if text is None:
+                made[text, key] = np.ones(self.public.times.size, dtype=np.bool_)
+            elif key:
+                made[text, key] = self._values(text, key)
+            elif text in found:
+                made[text, key] = found[text]
+            else:
+                raise Unusable
+        return made
+
+    def renew(self) -> None:
+        """Forget all functions."""
+        with self._lock:
+            self.__dict__.pop("functions", None)
+            self._known.clear()
+
+    def _together(self, texts: Sequence[str]) -> dict[str, Values | None]:
+        """Values of several functions without keys, those that are numbers."""
+        made: dict[str, Values | None] = {}
+        for printed, some in functions_scan(texts, STORED, self.public.types):
+            found = self._database.run(*printed.both)
+            row = ints(found, ROW)
+            for n, text in enumerate(some):
+                weight = floats(found, f"{VALUE}_{n}")
+                if bool(np.isfinite(weight).all()):
+                    made[text] = self._by_row(row, weight)
+        return made
+
+    def _name(self, text: str | None, key: str, state: str) -> tuple[str, str, str]:
+        """What a function is known by: of all rows, it is the same for all states."""
+        member = self.within.get(state)
+        counts = None if member is None else member.counts
+        return text or "", key, state if counts is not None else ""
+
+    def function(
+        self,
+        text: str | None,
+        key: str,
+        state: str,
+        evaluated: Mapping[str, Values | None] | None = None,
+    ) -> Function | Expressed | None:
+        """A row function on the rows of a state within the base; None if it is 0 everywhere.
+
+        Values that are ``evaluated`` already need no scan.
+        """
         member = self.within.get(state)
         counts = None if member is None else member.counts
         if text is None and counts is None:
             return self.functions[0]
-        name = (text or "", key, state if counts is not None else "")
+        name = self._name(text, key, state)
         with self._lock:
             if name in self._known:
                 return self._known[name]
         row, rank = self._stored
-        made = None if text is None else self._values(text, key)
+        made = None
+        if text is not None:
+            made = self._values(text, key) if evaluated is None else evaluated[text]
         if text is not None and made is None:
             return None
         values = np.ones(row.size, dtype=np.bool_) if made is None else made[row]
@@ -215,7 +299,7 @@ class Base:
                 self._known[name] = found
         return found
 
-    def _values(self, text: str, key: str) -> NDArray[np.bool_] | Floats | None:
+    def _values(self, text: str, key: str) -> Values | None:
         """Values of a function by distinct row; None if it is 0 everywhere."""
         found = self._scanned(text)
         if key:
@@ -228,9 +312,16 @@ class Base:
         row, weight = ints(found, ROW), floats(found, VALUE)
         if not bool(np.isfinite(weight).all()):
             raise Unusable
+        return self._by_row(row, weight)
+
+    def _by_row(self, row: Ints, weight: Floats) -> Values:
+        if bool((weight == 1).all()):
+            inside = np.zeros(self.public.times.size, dtype=np.bool_)
+            inside[row] = True
+            return inside
         made = np.zeros(self.public.times.size)
         made[row] = weight
-        return made == 1 if bool((weight == 1).all()) else made
+        return made
 
     def part(self, asked: Asked, state: str) -> Part | None:
         """A vector of an answer over a state, as one over the base; None if it is 0.

@@ -34,6 +34,8 @@ SPAN, PER_TERM = 3e-14, 64 * EPSILON
 # rounding is this small beside what is left.
 ENOUGH, EXACT = 0.5, 1e-11
 MOST_PASSES = 3
+# A vector with fewer numbers than this share that are not zero is worth picking those out.
+FEW = 0.3
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,19 @@ class Factor:
     def times(self, x: Floats) -> Floats:
         """V x."""
         atoms = self.functions.atoms.rows.size
-        sums = np.empty((len(self._used), atoms))
+        sums = np.zeros((len(self._used), atoms))
         where = self.functions.where
+        some = np.flatnonzero(x)
+        own = where[some]
+        few = some.size < FEW * x.size
+        if few:  # a cell of a GROUP BY is zero in most atoms
+            x = x[some]
         for slot, number in enumerate(self._used):
             F = self.functions[number].coordinates
-            if number == 0:
+            if few:
+                stop = int(np.searchsorted(some, F.size))
+                sums[slot] = np.bincount(own[:stop], F[some[:stop]] * x[:stop], atoms)
+            elif number == 0:
                 sums[slot] = F * x[: F.size]
             else:
                 sums[slot] = np.bincount(where[: F.size], F * x[: F.size], atoms)
@@ -133,9 +143,21 @@ class Factor:
         shares = (self.alpha[1] @ c).reshape(len(self._used), atoms)
         made = np.zeros(self.width)
         where = self.functions.where
+        active = shares.any(axis=0)
+        few = np.count_nonzero(active) < FEW * atoms
+        some = np.flatnonzero(active[where[: self.width if few else 0]])
+        own, sums = where[some], np.zeros(some.size)
         for slot, number in enumerate(self._used):
             F = self.functions[number].coordinates
-            made[: F.size] += F * (shares[slot] if number == 0 else shares[slot][where[: F.size]])
+            if few:
+                stop = int(np.searchsorted(some, F.size))
+                sums[:stop] += F[some[:stop]] * shares[slot][own[:stop]]
+            elif number == 0:
+                made[: F.size] += F * shares[slot]
+            else:
+                made[: F.size] += F * shares[slot][where[: F.size]]
+        if few:
+            made[some] = sums
         return made
 
     def forward(self, b: Floats) -> Floats:

@@ -172,9 +172,11 @@ class History:
         """Which cells may be answered; their vectors are stored when this returns."""
         key = (self.account_of(user), table.serving.name)
         # Functions are evaluated before anybody has to wait for this.
+        state = table.serving.state
+        table.base.prepare((asked for cell in cells for asked in cell), state)
         for cell in cells:
             for asked in cell:
-                table.base.part(asked, table.serving.state)
+                table.base.part(asked, state)
         with self._lock(key):
             self._not_older(key, table)
             for _ in range(OPTIMISTIC):
@@ -364,6 +366,8 @@ class History:
             fresh = known = _Known(bases, accounts)
         for base, account in zip(known.bases, known.accounts, strict=True):
             parts: list[Part] = []
+            for state in dict.fromkeys(state for state, _ in found):
+                base.prepare((a for of, some in found if of == state for a in some), state)
             for state, vectors in found:
                 for asked in vectors:
                     parts += _restored_part(base, asked, state)

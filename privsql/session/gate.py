@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # sparse matrices, which only accounts need
     from privsql.policy.history import Admitted, History
     from privsql.policy.served_table import ServedTable
     from privsql.policy.sketch.vectors import Space
+    from privsql.policy.within.statement import Statement
 
 TUPLES = "SELECT privsql_rows AS rows, privsql_group AS groups FROM privsql.tuples ORDER BY rowid"
 
@@ -145,7 +146,7 @@ class Gate:
     secrets: Callable[[bool], Printed] | None
     _spaces: dict[bool, Space] = field(default_factory=dict)
     _formers: tuple[bool, ...] | None = None
-    _alone: Account | None = None  # of the statement under way, where nothing else is kept
+    _alone: Statement | None = None  # of the statement under way, where nothing else is kept
     _bases: dict[bool, Base] = field(default_factory=dict)  # by whether rows take part
     _measured: bool = False
     _reserving: tuple[Account, list[list[Asked]]] | None = None
@@ -161,12 +162,13 @@ class Gate:
         blocks = [each for each in behind if each is not None]
         combine = len(blocks) > 1 or any(not each.alone for each in blocks)
         if combine and together(self.served, self.policy):
-            from privsql.policy.account import Account, Limits
+            from privsql.policy.account import Limits
+            from privsql.policy.within.statement import Statement
 
             texts = [text for b in blocks for each in b.sets() for text in each.texts.values()]
             base = self._base(any(text is not None for text in texts))
             leverage = self.policy.leverage
-            self._alone = Account(base.functions, Limits(leverage.any, leverage.total))
+            self._alone = Statement(base, Limits(leverage.any, leverage.total))
 
     @property
     def rounded(self) -> bool:
@@ -283,14 +285,11 @@ class Gate:
     ) -> tuple[Sequence[bool], tuple[Notice, ...]]:
         """Which cells the account admits; they are in it then."""
         if self._alone is not None:
-            asked = [[part for part in (base.part(a, base.key) for a in cell) if part is not None]
-                     for cell in cells]  # fmt: skip
-            proposal = self._alone.propose(asked)
-            self._alone.commit(proposal)
-            return proposal.admission.admitted.tolist(), ()
+            return self._alone.admit(cells), ()
         served, table = self._account
         if self._reserving is not None:
             account, reserved = self._reserving
+            base.prepare((a for cell in cells for a in cell), base.key)
             asked = [[part for part in (base.part(a, base.key) for a in cell) if part is not None]
                      for cell in cells]  # fmt: skip
             proposal = account.propose(asked)

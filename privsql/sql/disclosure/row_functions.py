@@ -392,13 +392,47 @@ def content_scan(catalog: Catalog) -> Printed:
 
 def function_scan(text: str, stored: str, types: Mapping[str, str]) -> Printed:
     """A row function over rows that are kept: its rows and values."""
-    tree = _over(text, stored, types)
+    tree = _over(sqlglot.parse_one(text, dialect="duckdb"), stored, types)
     return Printed(text_of(tree, used_up=True))
+
+
+def functions_scan(
+    texts: Sequence[str], stored: str, types: Mapping[str, str]
+) -> list[tuple[Printed, tuple[str, ...]]]:
+    """Several row functions without keys: scans, and the functions that each has values of.
+
+    Functions of the same rows are columns ``value_0``, ``value_1``, .. of one scan.
+    """
+    shared: dict[tuple[object, ...], list[tuple[str, exp.Expr]]] = {}
+    for text in texts:
+        tree = sqlglot.parse_one(text, dialect="duckdb")
+        same = tuple((k, _frozen(v)) for k, v in tree.args.items() if v and k != "expressions")
+        shared.setdefault(same, []).append((text, tree))
+    made = []
+    for some in shared.values():
+        whole = _over(some[0][1], stored, types)
+        values = [_value(tree) for _, tree in some[1:]]
+        for n, node in enumerate((_value(whole), *values)):
+            node.set("alias", exp.to_identifier(f"{VALUE}_{n}"))
+        whole.set("expressions", [*whole.expressions, *map(_filled, values)])
+        printed = Printed(text_of(whole, used_up=True))
+        made.append((printed, tuple(text for text, _ in some)))
+    return made
+
+
+def _frozen(node: object) -> object:
+    return tuple(node) if isinstance(node, list) else node
+
+
+def _value(tree: exp.Expr) -> exp.Expr:
+    """The value of a row function."""
+    found: exp.Expr = next(node for node in tree.expressions if node.alias == VALUE)
+    return found
 
 
 def classes_scan(text: str, stored: str, types: Mapping[str, str]) -> Printed:
     """A row function with keys: every class of them, with its rows and values."""
-    tree = _over(text, stored, types)
+    tree = _over(sqlglot.parse_one(text, dialect="duckdb"), stored, types)
     keys = [node.alias for node in tree.expressions if node.alias not in (ROW, VALUE)]
     made = exp.Select(expressions=[column(name) for name in keys])
     choose(made, named(call("list", column(ROW)), MEMBERS))
@@ -412,19 +446,22 @@ def has_keys(text: str) -> bool:
     return len(sqlglot.parse_one(text, dialect="duckdb").expressions) > 2
 
 
-def _over(text: str, stored: str, types: Mapping[str, str]) -> exp.Expr:
-    """The text over a stored copy of its table, whose columns have their own types again."""
-    tree = sqlglot.parse_one(text, dialect="duckdb")
+def _over(tree: exp.Expr, stored: str, types: Mapping[str, str]) -> exp.Expr:
+    """A row function over a stored copy of its table, whose columns have their own types again."""
     source = tree.args["from_"].this
     inner = exp.Select(expressions=[named(column("rowid"), "rowid")])
     choose(inner, *(named(cast(column(name), kind), name) for name, kind in types.items()))
     inner.from_(table(stored), copy=False)
     source.replace(derived(inner, PUBLISHED))
-    for node in tree.expressions:
-        if node.alias == VALUE:
-            filled = exp.Coalesce(this=cast(wrapped(node.this), "DOUBLE"), expressions=[number(0)])
-            node.set("this", filled)
+    _filled(_value(tree))
     return tree
+
+
+def _filled(value: exp.Expr) -> exp.Expr:
+    """A value with 0 for NULL, as a number, in place."""
+    number_ = cast(wrapped(value.this), "DOUBLE")
+    value.set("this", exp.Coalesce(this=number_, expressions=[number(0)]))
+    return value
 
 
 def common_scan(columns: Sequence[str], numbers: tuple[str, str], one: str, two: str) -> Printed:
