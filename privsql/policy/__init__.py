@@ -2,6 +2,7 @@
 
 limits        limits on one statement
 personal      personal groups and small cells
+within        functions of rows within atoms, without the rows
 functions     functions of measures, in exact coordinates
 factor        a triangular factor of answers
 wide          many cells of one statement in an account
