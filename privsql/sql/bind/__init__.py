@@ -1,5 +1,6 @@
 """A SELECT over published rows to a block: what is grouped, selected and added up.
 
+explicit_joins  joins of FROM as published rows JOIN public table ON equalities
 from_clause     tables, joins and columns of FROM
 grouping        keys and grouping sets
 aggregates      calls, and the sums behind each

@@ -7,12 +7,13 @@ their columns.  Aggregated sub-queries are not rows; the caller meets them elsew
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from privsql.sql.catalog import PUBLISHED, Catalog, UnknownColumn
+from privsql.sql.bind.explicit_joins import make_explicit
+from privsql.sql.catalog import PUBLISHED, Catalog, UnknownColumn, UnknownName
 from privsql.sql.nodes import (
     Unsupported,
     aliases_of,
@@ -126,7 +127,11 @@ class Sources:
         return None if node.db else self._lookup(node.name)
 
     def rows(self, select: exp.Select) -> Rows:
-        """The published rows that a SELECT reads, with everything merged."""
+        """The published rows that a SELECT reads, with everything merged.
+
+        Joins and conditions are brought into one shape, in place (``explicit_joins``).
+        """
+        make_explicit(select, self._names, lambda node: self.kind(node) == "rows")
         start = source = select.args["from_"].this
         rest = list(select.args.get("joins") or ())
         if self.kind(source) != "rows":
@@ -169,6 +174,39 @@ class Sources:
         where = [*rows.where, *conditions_of(inner, rows)]
         return Rows((_renamed(Item(alias, columns), node),), tuple(where), rows.joins)
 
+    def _names(self, node: exp.Expr) -> list[str] | None:
+        """The columns of an item of FROM, or None where it is refused anyway."""
+        kind = self.kind(node)
+        try:
+            if kind == "rows":
+                items = self._start(node).items
+            elif kind == "public":
+                names = self._public_columns(self._written_out(node))
+                items = (self._public_item(node, names, ""),)
+            else:
+                return None
+        except (Unsupported, UnknownName):
+            return None
+        return [name for item in items for name, _ in item.columns.values()]
+
+    def _public_item(self, node: exp.Expr, names: Sequence[str], alias: str) -> Item:
+        theirs = {name.casefold(): (name, column(name, alias)) for name in names}
+        return _renamed(Item(node.alias_or_name, theirs), node)
+
+    def _written_out(self, node: exp.Expr) -> exp.Expr:
+        """A public item of FROM with CTEs as sub-queries: it is scanned beside published rows."""
+        query = self._cte(node) if isinstance(node, exp.Table) else None
+        if query is not None:
+            alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
+            made: exp.Expr = exp.Subquery(this=query.copy(), alias=alias.copy())
+        else:
+            made = node.copy()
+        own = {cte.alias.casefold() for cte in made.find_all(exp.CTE)}
+        for each in list(made.find_all(exp.Table)):
+            if each is not made and each.name.casefold() not in own and self._cte(each) is not None:
+                each.replace(self._written_out(each))
+        return made
+
     def _join(self, rows: Rows, join: exp.Join) -> Rows:
         kind = self.kind(join.this)
         if kind != "public":
@@ -182,9 +220,9 @@ class Sources:
             text = " ".join(filter(None, words))
             raise Unsupported(f"{text} JOIN with a public table", hint="use JOIN or LEFT JOIN")
         alias = f"j{len(rows.joins)}"
-        names = self._public_columns(join.this)
-        theirs = {name.casefold(): (name, column(name, alias)) for name in names}
-        item = _renamed(Item(join.this.alias_or_name, theirs), join.this)
+        table = self._written_out(join.this)
+        names = self._public_columns(table)
+        item = self._public_item(table, names, alias)
         wider = replace(rows, items=(*rows.items, item))
         on: list[tuple[exp.Expr, exp.Expr]] = []
         merged = set(rows.merged)
@@ -202,7 +240,6 @@ class Sources:
                 "a join without a condition multiplies published rows",
                 hint="join on the key of the public table: ON t.x = d.x",
             )
-        table = join.this.copy()
         if not table.alias_column_names:
             table.set("alias", None)
         made = Joined(alias, table, join.side or "INNER", tuple(on), tuple(names))
@@ -210,26 +247,41 @@ class Sources:
 
     def _public_columns(self, node: exp.Expr) -> list[str]:
         if isinstance(node, exp.Table):
-            if self._cte(node) is not None:
-                raise Unsupported(
-                    "a join of published rows with a CTE",
-                    hint="write the public table itself there",
-                )
             name = self.catalog.public_table(node.name)
             if name is None:
                 raise self.catalog.no_table(node.name)
             return [column for column, _ in self.catalog.tables[name]]
-        inner, names = node.this, []
-        if isinstance(inner, exp.Select) and not any(p.is_star for p in inner.expressions):
-            names = [p.alias_or_name for p in inner.expressions]
-        elif isinstance(inner, exp.Values) or isinstance(node, exp.Values):
+        inner = node.this
+        if isinstance(inner, exp.Values) or isinstance(node, exp.Values):
             names = node.alias_column_names
-        if not names or not all(names):
+        else:
+            names = list(self._selected(inner))
+        if not names or not all(names) or len({n.casefold() for n in names}) < len(names):
             raise Unsupported(
-                "a join with a sub-query whose columns have no names",
+                "a join with a sub-query whose columns have no names of their own",
                 hint="give each column a name",
             )
         return names
+
+    def _selected(self, query: exp.Expr) -> Iterator[str]:
+        """Names of the columns of a query over public tables; empty where there is none."""
+        while isinstance(query, exp.SetOperation | exp.Subquery):
+            query = query.this
+        if not isinstance(query, exp.Select):
+            return
+        for each in query.expressions:
+            if not each.is_star:
+                yield each.alias_or_name
+                continue
+            star = each.this if isinstance(each, exp.Column) else each
+            if any(star.args.values()):
+                yield ""
+                return
+            wanted = each.text("table").casefold()
+            for source in sources_of(query):
+                if wanted in ("", source.alias_or_name.casefold()):
+                    names = self._public_columns(self._written_out(source))
+                    yield from (n for n, _ in self._public_item(source, names, "").columns.values())
 
 
 def _rowwise(select: exp.Select) -> bool:
