@@ -143,7 +143,7 @@ class Factor:
         shares = (self.alpha[1] @ c).reshape(len(self._used), atoms)
         made = np.zeros(self.width)
         where = self.functions.where
-        active = shares.any(axis=0)
+        active = np.asarray(shares.any(axis=0))
         few = np.count_nonzero(active) < FEW * atoms
         some = np.flatnonzero(active[where[: self.width if few else 0]])
         own, sums = where[some], np.zeros(some.size)
