@@ -4,6 +4,7 @@ limits        limits on one statement
 personal      personal groups and small cells
 within        functions of rows within atoms, without the rows
 functions     functions of measures, in exact coordinates
+within        those coordinates within atoms; the answers of one statement by itself
 factor        a triangular factor of answers
 wide          many cells of one statement in an account
 account       exact leverage of one user's answers
