@@ -2,7 +2,6 @@
 
 limits        limits on one statement
 personal      personal groups and small cells
-within        functions of rows within atoms, without the rows
 functions     functions of measures, in exact coordinates
 within        those coordinates within atoms; the answers of one statement by itself
 factor        a triangular factor of answers
