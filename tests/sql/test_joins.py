@@ -52,7 +52,8 @@ SAME = {
         None,
     ),
     "the same key in every branch": (
-        "patients t, places p WHERE (t.job = p.job AND p.floor = 1) OR (t.job = p.job AND p.floor = 3)",
+        "patients t, places p WHERE (t.job = p.job AND p.floor = 1)"
+        " OR (t.job = p.job AND p.floor = 3)",
         f"patients{ON} WHERE floor <> 2",
     ),
     "LEFT JOIN with a condition on its table": (
@@ -87,7 +88,7 @@ WITH = {
         ASKED + f"patients{ON} WHERE floor > 1",
     ),
     "CTE with its own names": (
-        "WITH d(j, f, w) AS (SELECT * FROM places) " + ASKED
+        "WITH d(j, f) AS (SELECT job, floor FROM places) " + ASKED
         + "patients JOIN d ON patients.job = d.j WHERE f > 1",
         ASKED + f"patients{ON} WHERE floor > 1",
     ),

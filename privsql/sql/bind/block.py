@@ -208,7 +208,7 @@ class Builder:
             self._refusing.nodes(node)
         for join in self._rows.joins:
             if not isinstance(join.table, exp.Table):
-                self._refusing.query(join.table)
+                self._refusing.query(join.table.this)
             if self._joins[join.alias] and join.kind == "INNER":
                 where.append(given(join.on[0][1].copy()))
         guards = tuple(node for node in where if not self.sensitive(node) and not is_true(node))

@@ -173,7 +173,7 @@ def _left_join(
     for each in conjuncts(source.join.args["on"]):
         if _leads(each, source.alias, there, owners):
             keys.append(each)
-        elif owners.of(each) == {source.alias}:
+        elif owners.of(each) == frozenset({source.alias}):
             own.append(each)
         else:
             return None
@@ -209,7 +209,7 @@ def _leads(node: exp.Expr, alias: str, there: set[str], owners: _Owners) -> bool
     if not isinstance(node, exp.EQ):
         return False
     for theirs, ours in ((node.right, node.left), (node.left, node.right)):
-        if isinstance(theirs, exp.Column) and owners.of(theirs) == {alias}:
+        if isinstance(theirs, exp.Column) and owners.of(theirs) == frozenset({alias}):
             from_ = owners.of(ours)
             if from_ and from_ <= there:
                 return True

@@ -131,7 +131,7 @@ class Sources:
 
         Joins and conditions are brought into one shape, in place (``explicit_joins``).
         """
-        make_explicit(select, self._names, lambda node: self.kind(node) == "rows")
+        make_explicit(select, self.names, lambda node: self.kind(node) == "rows")
         start = source = select.args["from_"].this
         rest = list(select.args.get("joins") or ())
         if self.kind(source) != "rows":
@@ -174,7 +174,7 @@ class Sources:
         where = [*rows.where, *conditions_of(inner, rows)]
         return Rows((_renamed(Item(alias, columns), node),), tuple(where), rows.joins)
 
-    def _names(self, node: exp.Expr) -> list[str] | None:
+    def names(self, node: exp.Expr) -> list[str] | None:
         """The columns of an item of FROM, or None where it is refused anyway."""
         kind = self.kind(node)
         try:
@@ -199,6 +199,9 @@ class Sources:
         if query is not None:
             alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
             made: exp.Expr = exp.Subquery(this=query.copy(), alias=alias.copy())
+        elif isinstance(node, exp.Values):
+            made = exp.Subquery(this=node.copy(), alias=node.args["alias"].copy())
+            made.this.set("alias", None)
         else:
             made = node.copy()
         own = {cte.alias.casefold() for cte in made.find_all(exp.CTE)}
@@ -252,7 +255,7 @@ class Sources:
                 raise self.catalog.no_table(node.name)
             return [column for column, _ in self.catalog.tables[name]]
         inner = node.this
-        if isinstance(inner, exp.Values) or isinstance(node, exp.Values):
+        if isinstance(inner, exp.Values):
             names = node.alias_column_names
         else:
             names = list(self._selected(inner))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -74,7 +74,7 @@ class Outer:
             self._showing.subqueries(node)
         hidden = [name for _, made in items if made is not None for name in made.hidden]
         repeated = {name for name in hidden if hidden.count(name) > 1}
-        columns = _Columns(items, repeated)
+        columns = _Columns(items, repeated, self._starred(select))
         grouped = bool(
             tree.args.get("group")
             or tree.args.get("distinct")
@@ -115,6 +115,18 @@ class Outer:
                 hidden += self.export_totals(tree, number, each)
         whole = columns.whole and not nodes_in(tree, "where", "qualify", "limit", "offset")
         return Compiled(tree, outs, hidden, whole)
+
+    def _starred(self, select: exp.Select) -> dict[str, list[str]]:
+        """Columns of the public tables that a star of a SELECT stands for."""
+        joins = select.args.get("joins") or ()
+        if not any(p.is_star for p in select.expressions) or any(
+            j.args.get("using") for j in joins
+        ):
+            return {}
+        named = {
+            each.alias_or_name: self._showing.sources.names(each) for each in sources_of(select)
+        }
+        return {alias: names for alias, names in named.items() if names is not None}
 
     def _doubt(self, quotient: exp.Expr, columns: _Columns, grouped: bool) -> exp.Expr | None:
         """Where a denominator over answers cannot be distinguished from zero."""
@@ -436,8 +448,14 @@ class Outer:
 class _Columns:
     """The columns that an outer SELECT can name."""
 
-    def __init__(self, items: list[tuple[str, Compiled | None]], repeated: set[str]) -> None:
+    def __init__(
+        self,
+        items: list[tuple[str, Compiled | None]],
+        repeated: set[str],
+        public: Mapping[str, Sequence[str]],
+    ) -> None:
         self._items = items
+        self._public = public  # columns of public tables, where a star stands for them
         self._repeated = repeated
         self.alone = len(items) == 1
         self.whole = self.alone and items[0][1] is not None and items[0][1].whole
@@ -490,11 +508,10 @@ class _Columns:
         for alias, made in self._items:
             if table and alias.casefold() != table.casefold():
                 continue
-            if made is None:
-                raise Unsupported(
-                    "a star over a public table joined with an answer", hint="list the columns"
-                )
-            found += [out for out in made.outs if out.name.casefold() not in without]
+            if made is None and alias not in self._public:
+                raise Unsupported("a star over tables joined by USING", hint="list the columns")
+            outs = made.outs if made else [Out(name, False) for name in self._public[alias]]
+            found += [out for out in outs if out.name.casefold() not in without]
         return found
 
 
