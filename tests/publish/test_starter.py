@@ -262,6 +262,14 @@ def test_roles_of_single_columns(tmp_path, columns, roles):
     assert roles_of(starter(saved(tmp_path, columns))) == roles
 
 
+def test_free_text_is_dropped_although_it_repeats(tmp_path):
+    """Unique or not: the rule about text is another than that about codes."""
+    said = [f"patient {i % 60} called about her knee and wants to come earlier" for i in range(300)]
+    text = starter(saved(tmp_path, {"remarks": said, "sex": ["F", "M"] * 150}))
+    assert columns_of(text)["remarks"]["role"] == "drop"
+    assert "free text" in text
+
+
 def test_an_id_that_repeats_is_the_unit(tmp_path):
     rows = np.repeat(np.arange(200), 3)
     columns = {
