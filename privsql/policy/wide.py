@@ -225,11 +225,15 @@ class _Trial:
         # A weight as small as noise could hide in the span of the cells beside it.
         if any(each.size > 1 and bool(self.units.wild[lines[each]].any()) for each in sets):
             return None
-        made = [orthonormal(X, [each], self.memory) for each in sets]
+        # Most cells share nothing with others: all of them are one piece.
+        alone = [each for each in sets if each.size == 1]
+        tied = [each for each in sets if each.size > 1]
+        sets = [*alone, *tied]
+        made = [orthonormal(X, some, self.memory) for some in (alone, *([t] for t in tied)) if some]
         if not made or min(least for _, least in made) <= self.state.faint:
             return None
         parts = tuple(tuple(self.parts[lines[i]] for i in each) for each in sets)
-        sizes = [rows.shape[0] for rows, _ in made]
+        sizes = [1] * len(alone) + [rows.shape[0] for rows, _ in made[bool(alone) :]]
         rows = sparse.csr_array(sparse.vstack([rows for rows, _ in made], format="csr"))
         new = Blocks(rows, np.repeat(np.arange(len(sets)), sizes), parts)
         blocks, carried = _joined(self.state.blocks, new)
