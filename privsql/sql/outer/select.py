@@ -509,7 +509,10 @@ class _Columns:
             if table and alias.casefold() != table.casefold():
                 continue
             if made is None and alias not in self._public:
-                raise Unsupported("a star over tables joined by USING", hint="list the columns")
+                raise Unsupported(
+                    "a star over a public table joined by USING, or whose columns are not known",
+                    hint="list the columns",
+                )
             outs = made.outs if made else [Out(name, False) for name in self._public[alias]]
             found += [out for out in outs if out.name.casefold() not in without]
         return found
