@@ -189,6 +189,13 @@ TOGETHER = {
         f"SELECT COUNT(*) FILTER (WHERE cost < 30 AND (job = 'law' OR {GROUP})),"
         f" COUNT(*) FILTER (WHERE cost < 30 AND job = 'law') {FLU}"
     ),
+    "the last digits": (
+        f"SELECT SUM(CASE WHEN {GROUP} THEN 1.000000001 ELSE 1 END), COUNT(*) {FLU}"
+    ),
+    "the last digits of rows": (
+        "SELECT SUM(CASE WHEN cost < 20 THEN 1.000000001 ELSE 1 END),"
+        f" COUNT(*) FILTER (WHERE job = 'eng') {FLU}"
+    ),
 }
 
 

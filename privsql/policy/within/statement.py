@@ -13,12 +13,18 @@ so all of it takes the products of the functions by atom, M_a[k, l] = <f_k, f_l>
 
     G[p, q] = sum over a of alpha_p(a) alpha_q(a) M_a[k_p, k_q]         V_g V_g^T: over a in g
 
-Numbers.  Sums over rows are made in pairs and those over A atoms as they come, so an entry of G is
-within (A + 64) eps of the true one and the matrix of all P within d = P (A + 64) eps, likewise
-V_g V_g^T.  Where the smallest eigenvalue s of G is at least 1,000 d, a leverage, which is at most
-1, is wrong by at most 2 d / (s - d) < 1 / 499.  So what is below 99 of 100 of a limit is below
-the limit (limits are shares, and not small).  Otherwise, and where G is closer to singular than
-that, the statement is judged in an account (``policy.account``): only that refuses.
+Numbers.  Sums over rows are made in pairs and those over A atoms as they come, so an entry of G or
+of V_g V_g^T is within e = (A + 64) eps of the true one, and a matrix of all P within d = P e.  Let
+s be the smallest eigenvalue of G.  A leverage, which is at most 1, is the largest ratio of
+x^T V_g V_g^T x and x^T G x, so it is wrong by at most 2 d / (s - d).  The trace adds up all entries
+of G^-1, at most P |G^-1|_F <= P sqrt(P) / s, so it is at most 2 sqrt(P) d / (s - d) below the
+leverage.  Where that is more than 1 of 100 of a limit, the statement is judged in an account
+(``policy.account``), as it is where a bound is more than 99 of 100 of one: only accounts refuse.
+
+An account refuses what is faint as well: a vector of which less than 1e-7 is outside of the span of
+those before it, and a function likewise within an atom.  The first does not come so far: what is
+left of a vector is at least sqrt(s) > sqrt(64,000 eps) > 1e-6, and more than 1,000 times the
+account's rounding, 64 eps sqrt(P / s).  ``within.faint`` sees the second.
 """
 
 from __future__ import annotations
@@ -29,11 +35,13 @@ import numpy as np
 
 from privsql.policy.account import Account, Limits, Part
 from privsql.policy.base import Asked, Base, Unusable, Values
-from privsql.policy.within.classes import EPSILON, Floats, Ints
+from privsql.policy.public_rows import PublicRows
+from privsql.policy.within.classes import EPSILON, Bools, Floats, Ints
+from privsql.policy.within.faint import Products, any_faint
 
 # More than this is left to exact leverage, which takes many cells together.
 MOST_FUNCTIONS, MOST_VECTORS = 12, 400
-# What a computed trace may be of a limit, and how far G is from singular beside its rounding.
+# What a bound may be of a limit, and how far G is from singular at least, beside its rounding.
 SURE, CLEAR = 0.99, 1_000.0
 # Groups whose trace is too large and that are looked at more closely.
 MOST_LOOKED_AT = 200
@@ -69,11 +77,13 @@ class Statement:
 
     def _harmless(self, cells: Sequence[Cell]) -> bool:
         asked = [each for cell in cells for each in cell]
-        names = {(each.text, each.key) for each in asked}
+        # In the order in which an account would take them.
+        asked = sorted(asked, key=lambda each: bool(each.key))
+        names = dict.fromkeys((each.text, each.key) for each in asked)
         if len(names) > MOST_FUNCTIONS:
             return False
         try:
-            self._values |= self.base.evaluated(names - self._values.keys())
+            self._values |= self.base.evaluated(n for n in names if n not in self._values)
         except Unusable:
             return False
         return harmless(self.base, asked, self._values, self.limits)
@@ -90,17 +100,22 @@ def harmless(
     base: Base, asked: Sequence[Asked], values: Mapping[Name, Values | None], limits: Limits
 ) -> bool:
     """Whether vectors are seen to keep to both limits, with nothing answered before."""
+    if not all(bool(np.isfinite(each.weights).all()) for each in asked):
+        return False
     number, functions = _distinct(values)
     vectors = _vectors(base, asked, number, limits)
     if not vectors:
         return True
     if len(vectors) > MOST_VECTORS:
         return False
-    found = bounds(base, functions, vectors, SURE * limits.any)
+    made = _Products(base.public, functions, vectors)
+    found = bounds(base, made, limits)
     if found is None:
         return False
     leverage, total = (float(each.max()) for each in found)
-    return leverage <= SURE * limits.any and total <= SURE * limits.total
+    if leverage > SURE * limits.any or total > SURE * limits.total:
+        return False
+    return not any_faint(base.public, functions, made.products, made.used())
 
 
 def _distinct(values: Mapping[Name, Values | None]) -> tuple[dict[Name, int], list[Values]]:
@@ -139,23 +154,21 @@ def _vectors(
     return made
 
 
-def bounds(
-    base: Base, functions: Sequence[Values], vectors: Vectors, enough: float
-) -> tuple[Floats, Floats] | None:
+def bounds(base: Base, made: _Products, limits: Limits) -> tuple[Floats, Floats] | None:
     """By group, a bound on its leverage, and its total; None where rounding might matter.
 
-    A trace that is more than ``enough`` makes way for the leverage itself.
+    A trace that is too much makes way for the leverage itself.
     """
     public = base.public
-    size = public.counts.size
-    starts = np.searchsorted(public.atom, np.arange(size))
-    made = _Products(functions, vectors, starts, public.times)
+    size, enough = public.counts.size, SURE * limits.any
     G = made.gram(np.arange(size))
     length = np.sqrt(np.diag(G))
     if not bool((np.isfinite(length) & (length > 0)).all()):
         return None
     values, basis = np.linalg.eigh(G / np.outer(length, length))
-    if not values[0] >= CLEAR * len(length) * (size + 64) * EPSILON:
+    rounding = len(length) * (size + 64) * EPSILON
+    clear = max(CLEAR, 3 / (limits.total * (1 - SURE))) * np.sqrt(len(length))
+    if not values[0] >= clear * rounding:
         return None
     C = basis / np.sqrt(values) / length[:, np.newaxis]
     _, group = np.unique(public.groups, return_inverse=True)
@@ -175,33 +188,23 @@ def bounds(
 
 
 class _Products:
-    """Inner products of functions by atom, and of vectors that are weights times functions."""
+    """Inner products of vectors that are weights times functions."""
 
-    def __init__(
-        self, functions: Sequence[Values], vectors: Vectors, starts: Ints, times: Ints
-    ) -> None:
+    def __init__(self, public: PublicRows, functions: Sequence[Values], vectors: Vectors) -> None:
         owner = np.array([k for k, _ in vectors], dtype=np.int64)
         V = np.array(list(vectors.values()))
         self.V = V / np.abs(V).max(axis=1, keepdims=True)
         self.lines = {int(k): np.flatnonzero(owner == k) for k in np.unique(owner)}
-        self.M: dict[tuple[int, int], Floats] = {}
-        scaled: dict[int, Values] = {}
-        for k in self.lines:
-            each = functions[k]
-            scaled[k] = each if each.dtype == np.bool_ else each / np.abs(each).max()
-        alike = bool((times == 1).all())
-        for k, one in scaled.items():
-            left = one if alike else one * times
-            for n, two in scaled.items():
-                if n <= k:
-                    bits = left.dtype == two.dtype == np.bool_
-                    both = np.logical_and(left, two) if bits else left * two
-                    self.M[k, n] = np.add.reduceat(both, starts, dtype=np.float64)
+        self.products = Products(public, functions, list(self.lines))
+        self.M = self.products.M
         # By vector and atom, the sum of its function.
         self.sums = np.empty(V.shape)
-        for k, one in scaled.items():
-            whole = one if alike else one * times
-            self.sums[self.lines[k]] = np.add.reduceat(whole, starts, dtype=np.float64)
+        for k, some in self.lines.items():
+            self.sums[some] = self.products.sums[k]
+
+    def used(self) -> dict[int, Bools]:
+        """By function, the atoms where a vector has a weight."""
+        return {k: np.asarray((self.V[some] != 0).any(axis=0)) for k, some in self.lines.items()}
 
     def gram(self, atoms: Ints) -> Floats:
         """Inner products of all vectors, over some atoms."""
