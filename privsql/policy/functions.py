@@ -60,7 +60,7 @@ __all__ = [
 
 # What functions may hold, all users together: this, or so many bytes for each stored row of a large
 # table, whose measures alone take a third of it.
-MOST_BYTES, MOST_A_ROW = 128 * 2**20, 128
+MOST_BYTES, MOST_A_ROW = 256 * 2**20, 128
 # Answers that agree but for a millionth, one after another, make rounding errors as large as one
 # likes.  So no more than MOST is ever taken for rounding, and a direction has to be known to a
 # share KNOWN of its length; otherwise a group could hide in what is put down to rounding.
@@ -170,7 +170,7 @@ class Functions:
 
         A function that is there already, or a power of two times it, is not stored again.
         """
-        scaled = self._rows.scaled(values)
+        scaled, unit = self._rows.scaled(values)
         name = hashlib.blake2b(scaled.data, digest_size=16).digest()
         with self._lock:
             if self._space is None:
@@ -182,18 +182,18 @@ class Functions:
                 self._numbers[hashlib.blake2b(ones.data, digest_size=16).digest()] = 0
             if name in self._numbers:
                 return self._functions[self._numbers[name]]
-            found = self._taken(scaled, *self._space)
+            found = self._taken(scaled, unit, *self._space)
             if isinstance(found, Function):
                 self._numbers[name] = found.number
             return found
 
     def _taken(
-        self, scaled: Bools | Floats, classes: Classes, bases: Bases
+        self, scaled: Bools | Floats, unit: int, classes: Classes, bases: Bases
     ) -> Function | Expressed:
         inside: Bools = np.asarray(scaled != 0)
         j, ratio, more = 0, 1.0, False
         if scaled.dtype != np.bool_:
-            j, ratio, more = classes.weight(scaled.astype(np.float64, copy=False))
+            j, ratio, more = classes.weight(scaled.astype(np.float64, copy=False), unit)
         mixed = classes.mixed(inside)
         full = self.held + self._needed(classes, bases, mixed, more) > self.most_bytes
         if full:  # what it says of known coordinates is found all the same, on a copy
@@ -201,7 +201,7 @@ class Functions:
         before, parents = classes.size, classes.atom[mixed]
         cut = classes.cut(inside, mixed) if mixed.size else None
         if more:
-            classes.extend(j, scaled / ratio)
+            classes.extend(j, scaled / ratio, unit)
         g = classes.vector(j, inside) * ratio
         over, rest = g[:before], np.append(np.zeros(before), g[before:])
         if cut is not None:
@@ -286,18 +286,19 @@ class _Rows:
         self.times = times
         self._first = np.cumsum(self.lengths) - self.lengths
 
-    def scaled(self, values: Bools | NDArray[np.floating]) -> Bools | Floats:
-        """The values with their largest near 1, so that squares neither overflow nor vanish."""
+    def scaled(self, values: Bools | NDArray[np.floating]) -> tuple[Bools | Floats, int]:
+        """The values over a power of two, so that squares neither overflow nor vanish, and it."""
         if values.shape != (self.count,):
             raise DataError("a function needs a value for each stored row")
         if values.dtype == np.bool_:
-            return np.ascontiguousarray(values, dtype=np.bool_)
+            return np.ascontiguousarray(values, dtype=np.bool_), 0
         numbers = np.ascontiguousarray(values, dtype=np.float64)
         if not np.isfinite(numbers).all():
             raise DataError("a function needs finite values")
-        made = np.ldexp(numbers, -int(np.frexp(np.abs(numbers).max(initial=0.0))[1]))
+        unit = int(np.frexp(np.abs(numbers).max(initial=0.0))[1])
+        made = np.ldexp(numbers, -unit)
         ones = made == 0.5  # an indicator, scaled
-        return ones if bool((ones | (made == 0)).all()) else made + 0.0
+        return (ones if bool((ones | (made == 0)).all()) else made + 0.0), unit
 
     def tiny(self, scaled: Bools | Floats) -> Bools:
         """Per atom, whether it has a value that is not zero and yet vanishes beside others."""

@@ -18,9 +18,11 @@ from tests.policy.dashboards.boards import BOARDS, drilldown, slider
 from tests.policy.dashboards.cells import Cells, Tally, asked
 from tests.policy.dashboards.measuring import (
     LIMITS,
+    Board,
     adult_release,
     attacked,
     clinic_release,
+    costs,
     measured,
     report,
     tables,
@@ -58,7 +60,7 @@ def test_the_page_lists_them() -> None:
 
 @pytest.mark.soak
 def test_the_page_shows_what_is_measured() -> None:
-    """The tables of the page, to the letter: half an hour."""
+    """The tables of the page, to the letter: some minutes."""
     lines: list[str] = []
     report(lines.append, BOARDS, demo.ROWS)
     assert "\n".join(lines) in PAGE.read_text(encoding="utf-8")
@@ -83,7 +85,21 @@ def test_cells_are_those_of_the_disclosure_check(release: Path, people: People, 
 
 def test_the_dashboard_with_a_slider_is_answered_whole(people: People) -> None:
     found = measured("overview", people, slider(["district", "age", "job"]), [Limits()])
-    assert (found.tallies[0].cells, found.tallies[0].refused) == (360, 0)
+    assert found.tallies == (Tally(cells=360),)
+
+
+def test_a_cap_that_was_met_is_named() -> None:
+    found = Board("overview", 1, 1, 0, (Tally(cells=9, close=3, cap="functions"),))
+    assert costs([found], [Limits()]).endswith("| overview | 1 | 9 | 0 | 3 (cap on functions) |")
+
+
+@pytest.mark.soak
+def test_dashboards_of_a_clinic_of_full_size_meet_no_cap() -> None:
+    with clinic_release() as path:
+        people = People.of(path)
+    for name, board in BOARDS.items():
+        found = measured(name, people, board(), [Limits()])
+        assert found.tallies[0].cap == "", (name, found.held)
 
 
 def test_lower_limits_refuse_more_of_a_drill_down(people: People) -> None:

@@ -120,3 +120,23 @@ def test_weights_are_found_again_and_made_longer() -> None:
     classes.extend(1, cost)
     np.testing.assert_array_equal(classes.weights[0], cost)
     assert len(classes.weights) == 1
+
+
+def test_weights_on_rows_of_their_own_are_one() -> None:
+    """A sum for each month, scaled by its own largest value: one weight, that of the total."""
+    rng = np.random.default_rng(3)
+    month = rng.integers(0, 12, 4_000)
+    cost = np.round(10.0 ** rng.uniform(-1, 3, 4_000) * (1 + month), 2)
+    atom = np.sort(rng.integers(0, 20, 4_000))
+    functions = Functions(Atoms(np.bincount(atom), np.arange(20)), np.bincount(atom))
+    for k in range(12):
+        functions.add(cost * (month == k))
+        functions.add(cost * cost * (month == k))
+    functions.add(cost)
+    functions.add(cost * cost)
+    assert functions._space is not None
+    assert len(functions._space[0].weights) == 2
+    # Too far apart to be held in one unit.
+    functions.add(np.where(month == 1, 1e30 + cost, 0.0))
+    functions.add(np.where(month == 2, 1e-30 * cost * np.sqrt(cost), 0.0))
+    assert len(functions._space[0].weights) == 4

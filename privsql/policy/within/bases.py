@@ -12,6 +12,9 @@ import numpy as np
 
 from privsql.policy.within.classes import Cut, Floats, Ints
 
+# Sizes of atoms of a bunch are within a factor of 2^(1 / FINE): the widest sets its width.
+FINE = 3
+
 
 @dataclass
 class _Bunch:
@@ -27,7 +30,7 @@ class Bases:
     """Vectors over coordinates of atoms; each vector has a number."""
 
     def __init__(self, lengths: Ints) -> None:
-        kind = np.ceil(np.log2(lengths)).astype(np.int64)
+        kind = np.ceil(FINE * np.log2(lengths)).astype(np.int64)
         self._bunch = np.empty(lengths.size, dtype=np.int64)
         self._place = np.empty(lengths.size, dtype=np.int64)
         self._column = np.zeros(lengths.size, dtype=np.int64)  # of each coordinate
@@ -134,8 +137,8 @@ class Bases:
         if r <= rows and d <= columns:
             return
         # One more vector at a time is the rule, so there is room for some.
-        rows = rows if r <= rows else r + max(2, r // 4)
-        columns = columns if d <= columns else d + max(2, d // 8)
+        rows = rows if r <= rows else r + max(2, r // 8)
+        columns = columns if d <= columns else d + max(2, d // 16)
         Q = np.zeros((m, rows, columns))
         Q[:, : bunch.Q.shape[1], : bunch.Q.shape[2]] = bunch.Q
         lines = np.full((m, rows), -1, dtype=np.int64)

@@ -1,9 +1,10 @@
 """Rows that all functions so far treat alike: a space in which functions are short vectors.
 
 A function of rows is a weight times an indicator, f = w_j [B], and there are few weights: the
-constant, a measure, its square.  The indicators so far cut each atom into *classes* of rows.  On
-a class c every function is a multiple of some w_j, so a basis q_1 .. q_r of the w_j on the rows of
-c, orthonormal, holds all functions:
+constant, a measure, its square.  A weight that was needed on some rows only is 0 on others until a
+function has values there, so sums by month take one weight, not twelve.  The indicators so far cut
+each atom into *classes* of rows.  On a class c every function is a multiple of some w_j, so a
+basis q_1 .. q_r of the w_j on the rows of c, orthonormal, holds all functions:
 
     w_j = sum over i of T[c, j, i] q_i  on c        f = w_j [B] has T[c, j] on c in B, else 0
 
@@ -39,6 +40,8 @@ Bools = NDArray[np.bool_]
 EPSILON = float(np.finfo(np.float64).eps)
 # What is left of a vector on a class, as a share of its length, that is put down to rounding.
 DROPPED = 16 * EPSILON
+# Powers of two by which values on different rows of one weight may be apart.
+MOST_APART = 64
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Classes:
         self._root = None if times is None else np.sqrt(times)
         sums = self.length if times is None else np.add.reduceat(times, self.start)
         self.weights: list[Floats] = []  # w_1, w_2, ..
+        self.units: list[int] = []  # powers of two that each is in
         self.T = np.sqrt(sums.astype(np.float64)).reshape(size, 1, 1)
         self._q: list[Floats] = []  # q_2, q_3, .. by class; the first one is constant
         self.ids = np.arange(size, dtype=np.int64).reshape(size, 1)  # coordinates
@@ -95,7 +99,7 @@ class Classes:
         """A copy that may change."""
         made = copy.copy(self)
         made.rows, made._q = self.rows.copy(), [q.copy() for q in self._q]
-        made.weights = list(self.weights)
+        made.weights, made.units = list(self.weights), list(self.units)
         made.T, made.ids, made.length = self.T.copy(), self.ids.copy(), self.length.copy()
         return made
 
@@ -112,30 +116,39 @@ class Classes:
 
     # -- weights -------------------------------------------------------------------------
 
-    def weight(self, values: Floats) -> tuple[int, float, bool]:
+    def weight(self, values: Floats, unit: int = 0) -> tuple[int, float, bool]:
         """A weight that is these values where both are not zero, up to a power of two.
 
         Its number (one more than there are for none), the power, and whether it has zeros where
-        the values have none.
+        the values have none.  Values on rows of their own (``cost`` in another month) fit every
+        weight: they are taken times 2^``unit``, as what that weight began with was.
         """
         own = values != 0
         first = int(own.argmax())
+        apart = 0
         for j, w in enumerate(self.weights):
             at = first  # mostly it is enough to look at one row
             if w[at] == 0:
                 at = int((own & (w != 0)).argmax())
-            ratio = float(values[at] / w[at]) if w[at] != 0 else np.inf
+            if w[at] == 0 or values[at] == 0:
+                near = abs(self.units[j] - unit) <= MOST_APART
+                apart = apart or (j + 1 if near else 0)
+                continue
+            ratio = float(values[at] / w[at])
             if abs(np.frexp(ratio)[0]) != 0.5 or not np.isfinite(ratio):
                 continue
             empty = w == 0
             if bool(((values == ratio * w) | empty | ~own).all()):
                 return j + 1, ratio, bool((own & empty).any())
+        if apart:
+            return apart, float(np.ldexp(1.0, self.units[apart - 1] - unit)), True
         return len(self.weights) + 1, 1.0, True
 
-    def extend(self, j: int, values: Floats) -> Ints:
+    def extend(self, j: int, values: Floats, unit: int = 0) -> Ints:
         """Give a weight values where it was zero; the atoms of the coordinates that are new."""
         if j > len(self.weights):
             self.weights.append(np.zeros(self.count))
+            self.units.append(unit)
             self.T = _grown(self.T, 1, j + 1)
         w = self.weights[j - 1]
         more = (values != 0) & (w == 0)

@@ -53,6 +53,7 @@ class Tally:
     cells: int = 0
     personal: int = 0  # about one group, or about few rows, by themselves
     close: int = 0  # together with earlier answers
+    cap: str = ""  # that was met: then some are refused because no more can be held
 
     @property
     def refused(self) -> int:
@@ -201,5 +202,6 @@ def asked(account: Account, cells: Sequence[Sequence[Cell]], tally: Tally) -> No
             rest.append(cell)
     proposal = account.propose([cell.parts for cell in rest])
     account.commit(proposal)
+    tally.cap = tally.cap or proposal.admission.cap or ""
     for cell, admitted in zip(rest, proposal.admission.admitted, strict=True):
         tally.close += 0 if admitted else cell.times

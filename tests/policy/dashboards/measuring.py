@@ -140,7 +140,10 @@ def costs(boards: Sequence[Board], limits: Sequence[Limits] = LIMITS) -> str:
             f"{board.statements:,}",
             f"{board.tallies[0].cells:,}",
             f"{board.tallies[0].personal:,}",
-            *(f"{tally.close:,}" for tally in board.tallies),
+            *(
+                f"{tally.close:,}" + (f" (cap on {tally.cap})" if tally.cap else "")
+                for tally in board.tallies
+            ),
         ]
         for board in boards
     ]
