@@ -49,13 +49,16 @@ class Verdict:
     few: Mapping[int, Bools]
     close: Mapping[int, Bools]  # personal together with earlier answers
     refused: Mapping[int, Bools]
+    cap: str | None = None  # that was met: some cells cannot be compared with earlier answers
 
-    def with_close(self, close: Mapping[int, Bools], policy: Policy) -> Verdict:
-        """The same with cells that earlier answers would reveal."""
+    def with_close(
+        self, close: Mapping[int, Bools], policy: Policy, cap: str | None = None
+    ) -> Verdict:
+        """The same with cells that earlier answers would reveal, or that a cap stops."""
         refused = dict(self.refused)
         if policy.personal_groups == "refuse":
             refused = {i: cells | close[i] for i, cells in self.refused.items()}
-        return replace(self, close=close, refused=refused)
+        return replace(self, close=close, refused=refused, cap=cap)
 
 
 def judge(
@@ -108,6 +111,7 @@ def notices(
     that only the answers of one statement were compared.
     """
     others = "other answers of the statement" if alone else "earlier answers"
+    or_else = ", or cannot be compared with them" if verdict.cap else ""
     near = count({i: cells & verdict.refused[i] for i, cells in verdict.close.items()})
     hidden = count(verdict.refused) - near
     found = [
@@ -122,7 +126,7 @@ def notices(
             "difference",
             near,
             f"{how_many(near, 'cell is', 'cells are')} not answered: together with {others}"
-            f" {'they' if near > 1 else 'it'} would single out one personal group",
+            f" {'they' if near > 1 else 'it'} would single out one personal group{or_else}",
         ),
     ]
     if policy.personal_groups == "flag":
@@ -214,6 +218,12 @@ def refusal(
         return TooClose(
             "the aggregates of this statement together would single out one personal group",
             hint="weigh rows alike, and let conditions differ by more than one personal group.",
+        )
+    if verdict.cap:
+        return TooClose(
+            "this would single out one personal group together with your earlier answers, or"
+            f" cannot be compared with them: {CAPS[verdict.cap]}",
+            hint="ask for what follows from earlier answers, such as a question that you asked.",
         )
     return TooClose(
         "together with your earlier answers this would single out one personal group",

@@ -274,18 +274,18 @@ class Gate:
                     name = tuple(map(id, mine))
                     cells[name] = mine
                     owners.setdefault(name, []).append((i, int(order[n])))
-        admitted, said = self._admitted(list(cells.values()), base)
+        admitted, cap, said = self._admitted(list(cells.values()), base)
         for name, yes in zip(cells, admitted, strict=True):
             for i, cell in owners[name]:
                 close[i][cell] |= not yes
-        return verdict.with_close(close, self.policy), said
+        return verdict.with_close(close, self.policy, cap), said
 
     def _admitted(
         self, cells: list[list[Asked]], base: Base
-    ) -> tuple[Sequence[bool], tuple[Notice, ...]]:
-        """Which cells the account admits; they are in it then."""
+    ) -> tuple[Sequence[bool], str | None, tuple[Notice, ...]]:
+        """Which cells the account admits, and the cap that it met; they are in it then."""
         if self._alone is not None:
-            return self._alone.admit(cells), ()
+            return self._alone.admit(cells), None, ()
         served, table = self._account
         if self._reserving is not None:
             account, reserved = self._reserving
@@ -295,9 +295,10 @@ class Gate:
             proposal = account.propose(asked)
             account.commit(proposal)
             reserved += cells
-            return proposal.admission.admitted.tolist(), ()
+            return proposal.admission.admitted.tolist(), proposal.admission.cap, ()
         made: Admitted = served.history.check(served.user, table, cells)
-        return made.cells.tolist(), tuple(warnings(made.cap, made.before.share, made.after.share))
+        said = tuple(warnings(made.cap, made.before.share, made.after.share))
+        return made.cells.tolist(), made.cap, said
 
     def standing(self) -> Standing:
         """How close the user's answers are to the limits."""

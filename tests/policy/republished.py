@@ -9,6 +9,10 @@ import duckdb
 import privsql
 from privsql.errors import Error
 from privsql.policy.history import History
+from privsql.publish.append.append import append
+from privsql.publish.append.local import perturb_file
+from privsql.publish.keys.randomness import Seeded
+from privsql.release.spec import parse_spec
 from privsql.session.gate import Served
 from privsql.session.session import Session
 from tests.specs import measure, public, sensitive, spec
@@ -44,6 +48,17 @@ def publish(folder: Path, rows: str = ROWS, name: str = "pay", more: str = "") -
     (folder / "wards.toml").write_text(text, encoding="utf-8")
     privsql.publish(str(source), release, spec=folder / "wards.toml", force=True)
     return release
+
+
+def join(release: Path, rows: str) -> int:
+    """Perturb a batch and append it; how many rows it had."""
+    source, batch = release.with_name("rows.parquet"), release.with_name("batch.parquet")
+    with duckdb.connect() as con:
+        con.sql(rows).write_parquet(str(source))
+    rules = parse_spec(release.with_suffix(".toml").read_text(encoding="utf-8"))
+    batch.unlink(missing_ok=True)
+    perturb_file(rules, source, batch, Seeded(5))
+    return append(release, batch)
 
 
 def ask(release: Path, history: Path | History, *questions: str, user: str = "ann") -> list[str]:

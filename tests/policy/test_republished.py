@@ -19,6 +19,7 @@ from tests.policy.republished import (
     TOTAL,
     WITHOUT,
     ask,
+    join,
     publish,
 )
 
@@ -59,6 +60,44 @@ def test_a_batch_that_is_appended_is_not_told_by_totals(tmp_path: Path, history:
     assert ask(release, history, TOTAL) == ["difference"]
     assert ask(release, history, TOTAL, user="eve") == [""]
     assert ask(release, history, f"{TOTAL} AND town <> 'c'") == [""]
+
+
+FIVE = " UNION ALL ".join("SELECT 'c' AS town, 'x' AS shift, 30 AS pay, 'flu' AS ill"
+                          for _ in range(5))  # fmt: skip
+
+
+def test_a_batch_of_five_that_joins_is_not_told_by_totals(tmp_path: Path, history: Path) -> None:
+    """Appended, not published again: before and after, by each way to ask for everybody."""
+    release = publish(tmp_path)
+    assert ask(release, history, TOTAL, CHEAP) == ["", ""]
+    assert join(release, FIVE) == 5
+    by_shift = f"SELECT shift, COUNT(*) AS n {FLU} GROUP BY shift"
+    for everybody in (TOTAL, f"{TOTAL} AND pay < 1000", f"{CHEAP} OR ill = 'flu' AND pay >= 40"):
+        assert ask(release, history, everybody) == ["difference"]
+    with History(history) as kept:
+        session = Session(release, served=Served("ann", kept))
+        cells = {row["shift"]: row["n"] for row in session.run(by_shift).table.to_pylist()}
+        session.close()
+    # Both cells together are what the total had, and five more.
+    assert sorted(n is None for n in cells.values()) == [False, True]
+    assert ask(release, history, TOTAL, user="eve") == [""]
+
+
+def test_what_was_refused_stays_refused_whatever_happens_to_the_file(
+    tmp_path: Path, history: Path
+) -> None:
+    """Published again twice, rows appended between, and a new server each time."""
+    release = publish(tmp_path)
+    assert ask(release, history, TOTAL, CHEAP, WITHOUT) == ["", "", "difference"]
+    changes = [
+        lambda: join(release, "SELECT 'a' AS town, 'y' AS shift, 20 AS pay, 'none' AS ill"),
+        lambda: publish(tmp_path),
+        lambda: join(release, FIVE),
+        lambda: publish(tmp_path, f"SELECT * FROM ({ROWS}) WHERE pay <> 17"),
+    ]
+    for change in changes:
+        change()
+        assert ask(release, history, WITHOUT, CHEAP_WITHOUT) == ["difference", "difference"]
 
 
 def test_people_who_left_together_are_not_told_by_totals(tmp_path: Path, history: Path) -> None:

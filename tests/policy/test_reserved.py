@@ -9,10 +9,12 @@ import pytest
 
 from privsql.errors import Error, NotSupportedError, ProgrammingError
 from privsql.fronts.pgwire.releases import House
+from privsql.policy.account import Caps
 from privsql.policy.history import History
+from privsql.policy.personal import CAPS, TooClose
 from privsql.session.gate import Served
 from privsql.session.session import Session
-from tests.policy.republished import CHEAP, GROUP, TOTAL, WITHOUT, ask, publish
+from tests.policy.republished import CHEAP, FLU, GROUP, TOTAL, WITHOUT, ask, publish
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,70 @@ def test_a_user_sees_how_close_the_account_is(release: Path) -> None:
         ]
         again = session.run(f"{TOTAL} AND shift = 'x'")
         assert not [notice for notice in again.notices if notice.code == "account"]
+        session.close()
+
+
+TOWNS = """
+    SELECT 'g' || least(i // 100, 20) AS town, 'x' AS shift, i % 50 AS pay,
+           (['flu', 'none'])[1 + i % 2] AS ill FROM range(4000) AS r(i)
+"""
+
+
+def test_a_user_is_warned_before_the_account_runs_dry(tmp_path: Path) -> None:
+    """From 80 and from 95 of 100 of a limit on, once each; a size is said, never which group."""
+    release = publish(tmp_path, TOWNS)
+    with History(None) as history:
+        session = Session(release, served=Served("ann", history))
+
+        def told(condition: str) -> list[str]:
+            notices = session.run(f"SELECT COUNT(*) {FLU} AND ({condition})").notices
+            return [notice.text for notice in notices if notice.code == "account"]
+
+        assert told("shift = 'x'") == []
+        # The 100 rows of one town and 50 of another, 100 / 150 of .8; then 64 of a third as well.
+        (first,) = told("town = 'g0' OR town = 'g1' AND pay < 25")
+        assert "83%" in first
+        (second,) = told("town = 'g0' OR town = 'g2' AND pay < 32")
+        assert "98%" in second
+        assert "SHOW privsql.account" in second
+        assert told("town = 'g5' OR town = 'g6'") == []
+        with pytest.raises(TooClose):
+            told("town = 'g0' OR town = 'g4' AND pay < 32")
+        (shown,) = session.run("SHOW privsql.account").table.to_pylist()
+        session.close()
+    assert shown["total"] == pytest.approx(0.977, abs=2e-3)
+    assert set(shown) == {"table", "answers", "any", "total", "group_rows"}
+    assert shown["group_rows"] == "100 to 999"
+
+
+@pytest.mark.parametrize("cap", ["functions", "answers", "groups"])
+def test_at_a_cap_what_follows_is_answered_and_the_cap_is_named(
+    release: Path, monkeypatch: pytest.MonkeyPatch, cap: str
+) -> None:
+    by_shift = f"SELECT shift, COUNT(*) {FLU} AND pay {{}} 40 GROUP BY shift"
+    with History(None) as history:
+        session = Session(release, served=Served("ann", history))
+        assert session.run(by_shift.format("<")).notices == ()
+        assert session.run(f"SELECT shift, COUNT(*) {FLU} GROUP BY shift").notices == ()
+        (table,) = history._tables.values()
+        functions = table.base.functions
+        if cap == "functions":
+            functions.most_bytes = functions.held
+        else:
+            (known,) = history._known.values()
+            caps = {"answers": Caps(answers=4), "groups": Caps(watched=0)}[cap]
+            monkeypatch.setattr(known.accounts[0]._state, "caps", caps)
+        # What follows: the complement, which is a function of its own, and the same once more.
+        for again in (by_shift.format(">="), by_shift.format("<"), CHEAP):
+            found = session.run(again)
+            assert found.notices == ()
+            assert None not in [v for row in found.table.to_pylist() for v in row.values()]
+        wide = f"SELECT town, COUNT(*) {FLU} AND pay < 30 GROUP BY town"
+        notices = {notice.code: notice.text for notice in session.run(wide).notices}
+        assert CAPS[cap] in notices["account-cap"]
+        assert "cannot be compared with them" in notices["difference"]
+        with pytest.raises(TooClose, match=CAPS[cap]):
+            session.run(f"{TOTAL} AND pay < 30 AND town = 'a'")
         session.close()
 
 
