@@ -6,8 +6,10 @@ import logging
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from privsql.errors import Error, NotSupportedError, ProgrammingError
+from privsql.fronts.cli.main import main
 from privsql.fronts.pgwire.releases import House
 from privsql.policy.account import Caps
 from privsql.policy.history import History
@@ -72,6 +74,24 @@ def test_a_set_that_cannot_be_kept_stops_the_server(release: Path, always: list[
     with History(None) as history, pytest.raises(ProgrammingError) as problem:
         House([release], history=history, always=always)
     assert always[-1] in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(f"{TOTAL};\n{WITHOUT};", WITHOUT), (None, "cannot be read as SQL statements")],
+)
+def test_a_file_of_statements_that_cannot_be_kept_stops_the_command(
+    release: Path, tmp_path: Path, text: str | None, words: str
+) -> None:
+    """As ``privsql serve --always`` reads it; it ends before it listens."""
+    always = tmp_path / "dashboards.sql"
+    if text is not None:
+        always.write_text(text, encoding="utf-8")
+    arguments = ["serve", release, "--always", always, "--listen", "127.0.0.1:0"]
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    done = CliRunner().invoke(main, [str(each) for each in arguments], env=state)
+    assert done.exit_code == 1
+    assert words in " ".join(done.stderr.split())
 
 
 def test_earlier_answers_go_before_newly_reserved_ones(
