@@ -126,12 +126,12 @@ class Factor:
         few = some.size < FEW * x.size
         if few:  # a cell of a GROUP BY is zero in most atoms
             x = x[some]
+            for slot, (F, stop) in enumerate(self._cut(some)):
+                sums[slot] = np.bincount(own[:stop], F[some[:stop]] * x[:stop], atoms)
+            return np.asarray(self.alpha[0] @ sums.ravel())
         for slot, number in enumerate(self._used):
             F = self.functions[number].coordinates
-            if few:
-                stop = int(np.searchsorted(some, F.size))
-                sums[slot] = np.bincount(own[:stop], F[some[:stop]] * x[:stop], atoms)
-            elif number == 0:
+            if number == 0:
                 sums[slot] = F * x[: F.size]
             else:
                 sums[slot] = np.bincount(where[: F.size], F * x[: F.size], atoms)
@@ -145,20 +145,26 @@ class Factor:
         where = self.functions.where
         active = np.asarray(shares.any(axis=0))
         few = np.count_nonzero(active) < FEW * atoms
-        some = np.flatnonzero(active[where[: self.width if few else 0]])
-        own, sums = where[some], np.zeros(some.size)
+        if few:
+            some = np.flatnonzero(active[where[: self.width]])
+            own, sums = where[some], np.zeros(some.size)
+            for slot, (F, stop) in enumerate(self._cut(some)):
+                sums[:stop] += F[some[:stop]] * shares[slot][own[:stop]]
+            made[some] = sums
+            return made
         for slot, number in enumerate(self._used):
             F = self.functions[number].coordinates
-            if few:
-                stop = int(np.searchsorted(some, F.size))
-                sums[:stop] += F[some[:stop]] * shares[slot][own[:stop]]
-            elif number == 0:
+            if number == 0:
                 made[: F.size] += F * shares[slot]
             else:
                 made[: F.size] += F * shares[slot][where[: F.size]]
-        if few:
-            made[some] = sums
         return made
+
+    def _cut(self, some: Ints) -> list[tuple[Floats, int]]:
+        """By function in use its coordinates, and how many of some ascending ones it has."""
+        every = [self.functions[number].coordinates for number in self._used]
+        stops = np.searchsorted(some, [F.size for F in every])
+        return list(zip(every, stops.tolist(), strict=True))
 
     def forward(self, b: Floats) -> Floats:
         """L^-1 b, for as many first rows of L as b has."""
@@ -241,25 +247,40 @@ class Factor:
         return sparse.csr_array(made)
 
     def columns(self, ids: list[Ints], count: int) -> list[Floats]:
-        """Q restricted to each of these sets of coordinates, for the first ``count`` answers."""
-        atoms = self.functions.atoms.rows.size
+        """Q restricted to each of these sets of coordinates, for the first ``count`` answers.
+
+        On the coordinates of one atom, V is the weights of its functions times F.
+        """
+        atoms, used = self.functions.atoms.rows.size, len(self._used)
         some = np.unique(self.functions.where[np.concatenate(ids)])
-        # Once through all weights, for the atoms of all sets together.
-        wanted = (np.arange(len(self._used))[:, np.newaxis] * atoms + some).ravel()
+        # Once through all weights, for the atoms of all sets together, atom by atom.
+        wanted = (some[:, np.newaxis] + np.arange(used) * atoms).ravel()
         table = sparse.csc_array(self.alpha[0][:count, wanted])
+        F = self._stacked()
         made: list[Floats] = []
         for mine in ids:
             Q = np.zeros((count, mine.size))
-            atom = np.searchsorted(some, self.functions.where[mine])
-            for slot, number in enumerate(self._used):
-                F = self.functions[number].coordinates
-                those = np.flatnonzero(mine < F.size)
-                cut = table[:, slot * some.size + atom[those]]
-                Q[:, those] += cut.toarray() * F[mine[those]]
+            own = np.searchsorted(some, self.functions.where[mine])
+            for at in np.unique(own):
+                first = table.indptr[at * used : (at + 1) * used + 1]
+                stored = slice(first[0], first[-1])
+                weights = np.zeros((count, used))
+                column = np.repeat(np.arange(used), np.diff(first))
+                weights[table.indices[stored], column] = table.data[stored]
+                those = np.flatnonzero(own == at)
+                Q[:, those] = weights @ F[:, mine[those]]
             made.append(Q)
         if self.blocks is not None:
             return self._beside(self.blocks, ids, made)
         return [_solved(self, Q) for Q in made]
+
+    def _stacked(self) -> Floats:
+        """The coordinates of the functions in use, one function a row; not kept."""
+        made = np.zeros((len(self._used), self.width))
+        for line, number in zip(made, self._used, strict=True):
+            F = self.functions[number].coordinates[: self.width]
+            line[: F.size] = F
+        return made
 
     def _beside(
         self, blocks: sparse.csr_array, ids: list[Ints], made: list[Floats]
