@@ -220,10 +220,9 @@ class PlanWriter:
         self._add_exact(scan.shared, part.leaf.block)
         steps, informative = moments.steps(prefix), moments.informative
         made = self._block_plan(prefix, part, scan, {}, steps, moments.states, informative)
-        doubtful = moments.doubtful(weighed)
         return replace(
             made,
-            doubtful=None if doubtful is None else self.parameters.bind(doubtful),
+            doubtful=tuple(map(self.parameters.bind, moments.doubtful(weighed))),
             told=moments.told,
             score_intervals=moments.score_intervals,
             able=moments.able,
