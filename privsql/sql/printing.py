@@ -48,7 +48,9 @@ class Printer(DuckDB.Generator):  # type: ignore[misc,valid-type]  # chosen as s
 
     def sql(self, expression: object, key: str | None = None, comment: bool = True) -> str:
         """The text of one node, or of one of its arguments."""
-        node = expression if key is None else expression.args.get(key)  # type: ignore[attr-defined]
+        node = expression
+        if key is not None and isinstance(node, exp.Expr):
+            node = node.args.get(key)
         kind = node.__class__
         short = _SHORT.get(kind)
         if short is not None:
