@@ -108,11 +108,13 @@ def of_kind(tree: exp.Expr, kind: type[E]) -> list[E]:
 
 def columns_of(node: exp.Expr) -> Iterator[exp.Column]:
     """All columns in an expression, those of sub-queries left out."""
-    if isinstance(node, exp.Column):
-        yield node
-    elif not isinstance(node, exp.Query):
-        for child in node.iter_expressions():
-            yield from columns_of(child)
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, exp.Column):
+            yield each
+        elif not isinstance(each, exp.Query):
+            waiting += each.iter_expressions(reverse=True)
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:

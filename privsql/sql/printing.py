@@ -86,9 +86,12 @@ def _string(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _identifier(printer: Printer, node: exp.Expr) -> str | None:
-    name = str(node.args["this"])
-    return quoted(name) if node.args.get("quoted") else _bare(name)
+def _identifier(printer: Printer, node: exp.Expr) -> str:
+    args = node.args
+    return _quoted(args["this"]) if args.get("quoted") else _bare(args["this"])
+
+
+_quoted = lru_cache(4096)(quoted)
 
 
 @lru_cache(1024)
@@ -101,8 +104,11 @@ def _column(printer: Printer, node: exp.Expr) -> str | None:
     args = node.args
     if len(args) > 1 and _more(node, "this", "table"):
         return None
-    name, table = printer.sql(args.get("this")), args.get("table")
-    return name if table is None else f"{printer.sql(table)}.{name}"
+    this, table = args["this"], args.get("table")
+    # Most nodes of our trees are columns: no way round by the table of kinds.
+    plain = this.__class__ is exp.Identifier
+    name = _identifier(printer, this) if plain else printer.sql(this)
+    return name if table is None else f"{_identifier(printer, table)}.{name}"
 
 
 def _literal(printer: Printer, node: exp.Expr) -> str | None:
