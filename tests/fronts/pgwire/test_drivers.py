@@ -128,6 +128,45 @@ def test_catalog_statements(connection, sql, values, expected):
     assert asked(connection, sql, *values) == expected
 
 
+JOINED = """
+    SELECT {} FROM information_schema.columns {}
+    JOIN pg_catalog.pg_namespace AS ns ON ns.nspname = c.table_schema
+    LEFT JOIN pg_catalog.pg_class AS cls
+        ON cls.relname = c.table_name AND cls.relnamespace = ns.oid
+    WHERE c.table_name = 'patients'
+"""
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        JOINED.format("c.column_name", "AS c"),
+        JOINED.format("C.*, (SELECT count(*) FROM pg_am) AS n", "C"),
+        # TypeORM's, and what others ask pg_attribute
+        "SELECT attname FROM pg_type t, pg_attribute a, pg_class c WHERE a.attrelid = c.oid"
+        " AND t.oid = a.atttypid AND relname = 'patients' AND attnum > 0",
+        'SELECT "A".attname FROM pg_class JOIN pg_attribute "A" ON attrelid = oid AND attnum > 0'
+        " JOIN pg_type t ON t.oid = atttypid WHERE attrelid = 'patients'::regclass",
+    ],
+)
+def test_columns_are_listed_in_their_order_without_being_asked(connection, sql):
+    wanted = "SELECT column_name FROM information_schema.columns WHERE table_name = 'patients'"
+    cursor = RawCursor(connection).execute(sql)
+    names = [column.name for column in cursor.description or ()]
+    at = names.index("attname" if "attname" in names else "column_name")
+    assert [row[at] for row in cursor] == [name for (name,) in asked(connection, wanted + " ORDER BY ordinal_position")]
+
+
+def test_joined_rows_that_become_one_or_are_ordered_otherwise(connection):
+    joined = "FROM pg_class c JOIN pg_attribute a ON attrelid = oid WHERE relname = 'patients'"
+    [(count,)] = asked(connection, f"SELECT count(*) {joined}")
+    assert asked(connection, f"SELECT json_object_agg(attname, 1) IS NULL, array_agg(1) {joined}")
+    assert len(asked(connection, f"SELECT DISTINCT attname {joined}")) == count
+    assert len(asked(connection, f"SELECT relname, attname {joined} UNION SELECT 'a', 'b'")) > 1
+    names = asked(connection, f"SELECT attname {joined} ORDER BY attname DESC")
+    assert names == sorted(names, reverse=True)
+
+
 @pytest.mark.parametrize(
     "expression",
     ["initcap(job)", "width_bucket(cost, 0, 200, 4)", "to_char(cost, '000')", "format('%s!', job)"],
