@@ -150,11 +150,12 @@ JOINED = """
     ],
 )
 def test_columns_are_listed_in_their_order_without_being_asked(connection, sql):
-    wanted = "SELECT column_name FROM information_schema.columns WHERE table_name = 'patients'"
+    columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'patients'"
+    wanted = [name for (name,) in asked(connection, f"{columns} ORDER BY ordinal_position")]
     cursor = RawCursor(connection).execute(sql)
     names = [column.name for column in cursor.description or ()]
     at = names.index("attname" if "attname" in names else "column_name")
-    assert [row[at] for row in cursor] == [name for (name,) in asked(connection, wanted + " ORDER BY ordinal_position")]
+    assert [row[at] for row in cursor] == wanted
 
 
 def test_joined_rows_that_become_one_or_are_ordered_otherwise(connection):
