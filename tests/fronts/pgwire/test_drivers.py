@@ -11,7 +11,7 @@ import pytest
 from psycopg import RawCursor
 
 import privsql
-from tests.fronts.pgwire.conftest import Client, Running, kinds, one
+from tests.fronts.pgwire.conftest import Client, Running, kinds, one, text
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,34 @@ COUNT = "SELECT count(*) FROM patients WHERE "
 def test_parameters_need_no_space_and_arrays_no_type(connection, condition, values):
     [(expected,)] = asked(connection, COUNT + "job IN ('eng', 'law')")
     assert asked(connection, COUNT + condition, *values) == [(expected,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "given", "kind", "expected"),
+    [
+        (COUNT + "job = ANY($1)", b"{eng,law}", 1009, COUNT + "job IN ('eng', 'law')"),
+        (COUNT + "job=ANY ($1)", b'{"eng",NULL}', 1009, COUNT + "job = 'eng'"),
+        (COUNT + "job <> ALL($1)", b"{eng}", 1009, COUNT + "job <> 'eng'"),
+        (COUNT + "cost = ANY($1)", b"{12,13}", 1007, COUNT + "cost IN (12, 13)"),
+        (COUNT + "cost > ALL($1)", b"{12,90}", 1007, COUNT + "cost > 90"),
+        ("SELECT 5 WHERE date '2024-02-01' = ANY($1)", b"{2024-02-01}", 1182, "SELECT 5"),
+        ("SELECT typname FROM pg_type WHERE oid = ANY($1)", b"{23}", 1028, "SELECT 'int4'"),
+        ("SELECT typname FROM pg_type WHERE typname <> ALL($1) AND oid=23", b"{x}", None, None),
+    ],
+)
+def test_arrays_that_drivers_send_without_a_type(client: Client, sql, given, kind, expected):
+    """node-postgres, Ruby's pg and lib/pq write them as text and leave their type to the server."""
+    client.parse(sql, "q")
+    client.send("D", b"S" + text("q"))
+    client.send("S")
+    described = one(client.until("Z"), "t").body
+    if kind is not None:
+        assert described == struct.pack("!hI", 1, kind)
+    client.bind((given,), name="q")
+    client.send("E", text("") + bytes(4))
+    client.send("S")
+    found = one(client.until("Z"), "D").cells
+    assert found == one(client.query(expected or "SELECT 'int4'"), "D").cells
 
 
 @pytest.mark.parametrize(
