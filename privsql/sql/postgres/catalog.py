@@ -357,7 +357,7 @@ def _object(node: exp.Cast, kind: str, listed: bool) -> exp.Expr:
     parent = node.parent
     while isinstance(parent, exp.Paren):
         parent = parent.parent
-    if isinstance(bare(inner), _TEXTUAL) or _is_cast(bare(inner), "text", "varchar", "name"):
+    if _is_text(bare(inner)):
         inner = macro(f"{kind}_oid", inner)
     shown = isinstance(parent, exp.Select | exp.Alias | exp.Ordered)
     return (
@@ -368,6 +368,13 @@ def _object(node: exp.Cast, kind: str, listed: bool) -> exp.Expr:
 
 
 _TEXTUAL = (exp.Literal, exp.Parameter, exp.DPipe, exp.Dot, exp.Anonymous)
+
+
+def _is_text(node: exp.Expr) -> bool:
+    """Whether it is text: columns of names are (``relname``, ``udt_name``), other ones numbers."""
+    if isinstance(node, exp.Column):
+        return node.name.lower().endswith("name")
+    return isinstance(node, _TEXTUAL) or _is_cast(node, "text", "varchar", "name")
 
 
 def _is_cast(node: exp.Expr | None, *types: str) -> bool:

@@ -110,6 +110,26 @@ def test_arrays_that_drivers_send_without_a_type(client: Client, sql, given, kin
             (),
             [(23,)],
         ),
+        # columns of names: Npgsql's udt_name, and everybody's tablename
+        (
+            "SELECT udt_name::regtype::oid, (table_name)::regclass::oid = c.oid"
+            " FROM information_schema.columns JOIN pg_class c ON c.oid = table_name::regclass"
+            " WHERE table_name = 'patients' AND column_name = 'job'",
+            (),
+            [(25, True)],
+        ),
+        (
+            "SELECT tablename::regclass, pg_total_relation_size(tablename::regclass)"
+            " FROM pg_tables WHERE tablename = 'patients' AND schemaname::regnamespace = 2200",
+            (),
+            [("patients", 0)],
+        ),
+        (
+            "SELECT typname::regtype, nspname::regnamespace::oid FROM pg_type JOIN pg_namespace"
+            " ON nspname = 'public' WHERE typname = 'int4'",
+            (),
+            [("integer", 2200)],
+        ),
         ("SELECT 'array_in'::regproc, 'pg_type'::regclass", (), [("array_in", "pg_type")]),
         # functions in FROM
         ("SELECT * FROM current_schema()", (), [("public",)]),
