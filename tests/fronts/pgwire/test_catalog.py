@@ -327,16 +327,9 @@ def test_statements_of_tools_about_the_catalog_work(catalog):
 
 def test_an_order_of_joined_rows_takes_no_memory_for_rows_that_are_not_there(catalog):
     """TypeORM's: DuckDB expects millions of rows, and has five."""
-    sql = """
-        SELECT columns.*, col_description(('"' || table_schema || '"."' || table_name || '"')
-                ::regclass::oid, ordinal_position) AS description,
-            format_type(a.atttypid, a.atttypmod)
-        FROM information_schema.columns LEFT JOIN pg_attribute a ON a.attname = column_name
-            AND a.attrelid = (SELECT cls.oid FROM pg_class cls
-                LEFT JOIN pg_namespace ns ON ns.oid = cls.relnamespace
-                WHERE cls.relname = columns.table_name AND ns.nspname = columns.table_schema)
-        WHERE table_schema = 'public' ORDER BY table_name, ordinal_position, a.attnum
-    """
+    sql = next(text for _, text in introspection.statements() if "col_attr" in text)
+    served = introspection.served(manifest("patients"))
+    assert [row[4] for row in asked(served, sql)] == [1, 2, 3, 4, 5]
     assert [row[4] for row in asked(catalog, sql)] == [1, 2, 3, 4, 5] * 2
     many = "SELECT i FROM generate_series(1, 9) t(i) ORDER BY i DESC LIMIT 3"
     assert asked(catalog, many) == [(9,), (8,), (7,)]
