@@ -12,7 +12,7 @@ from privsql.session.executor import Workspace
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog
 from privsql.sql.parse.statement import Statement
-from privsql.sql.plan.planner import typed_query
+from privsql.sql.plan.planner import Printed, typed_query
 from privsql.sql.plan.query import Databases, Given, Planned, QueryPlanner, Wanted
 
 
@@ -22,7 +22,7 @@ class Planning:
     ``memory`` answers, and evaluates expressions over domains; ``mirror`` has the tables of
     the release without any row, so that DuckDB itself can say what a query's columns are;
     ``wanted`` is what holds for all of its statements; ``audited`` opens the tables of an audit;
-    ``workspace`` has those of the statement.
+    ``workspace`` has those of the statement; ``scan`` runs beside the published table.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Planning:
         wanted: Wanted,
         audited: Callable[[], MemoryEngine],
         workspace: Workspace,
+        scan: Callable[[Printed], pa.Table],
     ) -> None:
         self._catalog = catalog
         self._memory = memory
@@ -47,6 +48,7 @@ class Planning:
                 lambda printed: mirror.describe(*printed.both),
                 lambda printed: audited().describe(*printed.both),
                 self._domain,
+                scan,
                 workspace.prepared,
             ),
         )

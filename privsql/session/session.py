@@ -177,6 +177,7 @@ class Session:
             wanted,
             self._audited.memory,
             self._workspace,
+            lambda printed: self._engine.scan(*printed.both),
         )
         about = About(
             release, self.catalog, manifest.policy, self._total, self._tables, self.limits.memory

@@ -83,11 +83,17 @@ def outermost(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> Iterator[exp
             yield from outermost(child, found)
 
 
+# The mark of a column in a sub-query that is one of the rows around it (``subqueries.scopes``).
+OUTER = "privsql_outer"
+
+
 def columns_of(node: exp.Expr) -> Iterator[exp.Column]:
-    """All columns in an expression, those of sub-queries left out."""
+    """All columns in an expression; of sub-queries those that are of the rows around them."""
     if isinstance(node, exp.Column):
         yield node
-    elif not isinstance(node, exp.Query):
+    elif isinstance(node, exp.Query):
+        yield from (each for each in node.find_all(exp.Column) if OUTER in each.meta)
+    else:
         for child in node.iter_expressions():
             yield from columns_of(child)
 

@@ -18,7 +18,7 @@ from typing import Literal
 from sqlglot import exp
 
 from privsql.sql.bind import aggregates
-from privsql.sql.bind.aggregates import Base, Call
+from privsql.sql.bind.aggregates import Base, Call, read_call
 from privsql.sql.bind.from_clause import Rows, conditions_of, projected
 from privsql.sql.bind.grouping import not_shown, read_grouping
 from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, is_true, within
@@ -179,6 +179,10 @@ class Builder:
         roles: dict[str, str] = {}
         for join in self._rows.joins:
             used = {each for ours, _ in join.on for each in owners(ours, self._catalog, roles)}
+            if any(used) and any(each.safe for each in join.on):
+                raise Unsupported(
+                    "a join on a sensitive column by IS NOT DISTINCT FROM", hint="join with ="
+                )
             if len(used) > 1 and any(used):
                 raise Unsupported(
                     "a join with a public table on several columns of which one is sensitive",
@@ -204,23 +208,23 @@ class Builder:
         where = [*self._rows.where, *conditions_of(select, self._rows)]
         projections = [self._projection(p, aliases) for p in select.expressions]
         keys, sets, grouped = read_grouping(select, projections, aliases, self._rows, self._text)
-        for node in (*where, *keys, *(ours for join in self._rows.joins for ours, _ in join.on)):
+        where = list(map(self._rows.public, where))
+        shown = list(map(self._rows.public, keys))
+        for node in (*where, *shown, *(e.ours for join in self._rows.joins for e in join.on)):
             self._refusing.nodes(node)
         for join in self._rows.joins:
             if not isinstance(join.table, exp.Table):
                 self._refusing.query(join.table.this)
             if self._joins[join.alias] and join.kind == "INNER":
-                where.append(given(join.on[0][1].copy()))
+                where.append(given(join.on[0].theirs.copy()))
         guards = tuple(node for node in where if not self.sensitive(node) and not is_true(node))
         conditions = [self._separator.condition(node) for node in where if self.sensitive(node)]
         branches = reduce(within, conditions, [Branch()])
-        bound = tuple(Key(key, self.sensitive(key)) for key in keys)
+        bound = tuple(Key(key, self.sensitive(key)) for key in shown)
         remainder = Remainder(self._rows, self._text)
         rest = remainder.write(select, projections, keys, aliases)
-        calls = list(remainder.calls.values())
-        for call in calls:
-            self._refusing.nodes(call.node)
-        below = self.sensitive(*where, *keys)
+        calls = list(map(self._read, remainder.calls.values()))
+        below = self.sensitive(*where, *shown)
         whole = not below and not keys and not guards
         made = tuple(self._aggregate(call, branches, below, whole) for call in calls)
         if not made and conditions:
@@ -242,6 +246,12 @@ class Builder:
             tuple(where),
         )
         return Leaf(block, rest, tuple(map(given_name, select.expressions)))
+
+    def _read(self, call: Call) -> Call:
+        """An aggregate whose sub-queries read no published rows."""
+        node = self._rows.public(call.node)
+        self._refusing.nodes(node)
+        return call if node is call.node else read_call(node)
 
     def _projection(self, node: exp.Expr, aliases: dict[str, exp.Expr]) -> exp.Expr:
         if node.unalias().is_star:

@@ -65,6 +65,7 @@ from privsql.sql.reconstruct.columns import (
     OBSERVED,
     WITH_TOTAL,
 )
+from privsql.sql.subqueries.frozen import Exact
 
 
 class Compiler:
@@ -76,8 +77,9 @@ class Compiler:
         text: str,
         binds: Callable[[exp.Expr], bool] | None = None,
         constants: Constants | None = None,
+        exact: Exact | None = None,
     ) -> None:
-        self._showing = Showing(catalog, text, self._query, binds, constants)
+        self._showing = Showing(catalog, text, self._query, binds, constants, exact)
         self._outer = Outer(self._showing)
         self.parts, self.notices = self._showing.parts, self._showing.notices
         self._outermost: exp.Expr | None = None

@@ -12,9 +12,10 @@ from sqlglot import exp
 from privsql.errors import Notice
 from privsql.sql.bind.comparisons import Constants
 from privsql.sql.bind.from_clause import Sources
-from privsql.sql.catalog import Catalog
+from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.expressions import with_columns
 from privsql.sql.nodes import (
+    OUTER,
     Unsupported,
     cast,
     column,
@@ -22,6 +23,7 @@ from privsql.sql.nodes import (
     derived,
     named,
     queries_of,
+    rewritten,
     select,
 )
 from privsql.sql.outer import error_bars
@@ -29,6 +31,8 @@ from privsql.sql.outer.error_bars import FIELDS, Bars
 from privsql.sql.outer.parts import Compiled, Out, Part, hidden_name
 from privsql.sql.outer.ratios import divides_by, divisor, quotients, unless
 from privsql.sql.reconstruct.columns import SHOWN
+from privsql.sql.subqueries.frozen import Exact
+from privsql.sql.subqueries.public import Subqueries
 
 TWO_QUERIES = "the covariance of the estimates of two queries is not known"
 
@@ -48,6 +52,7 @@ class Showing:
     query: Callable[[exp.Expr], Compiled]  # rewrites any query
     binds: Callable[[exp.Expr], bool] | None = None
     read: Constants | None = None
+    exact: Exact | None = None
     ctes: list[dict[str, exp.Expr]] = field(default_factory=list)
     compiled: dict[int, Compiled] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
@@ -56,7 +61,9 @@ class Showing:
     @cached_property
     def sources(self) -> Sources:
         """The meaning of names in FROM."""
-        return Sources(self.catalog, self.lookup)
+        made = Sources(self.catalog, self.lookup)
+        made.beside = Subqueries(made, self.exact)
+        return made
 
     def notice(self, code: str, text: str) -> None:
         """Say something once."""
@@ -76,11 +83,26 @@ class Showing:
         """
         if self.sources.kind(query) != "public":
             return False
+        own = {cte.alias.casefold() for cte in query.find_all(exp.CTE)}
         for each in query.find_all(exp.Table):
+            if not each.db and each.name.casefold() in own:
+                continue
             known = self.catalog.public_table(each.name) is not None and not each.db
             if not known or self.lookup(each.name) is not None:
                 return False
-        return self.binds is None or self.binds(query)
+        return self.binds is None or self.binds(self._alone(query))
+
+    def _alone(self, query: exp.Expr) -> exp.Expr:
+        """A query with NULL for the columns of rows around it, so that it can be bound alone."""
+        types = dict(self.catalog.columns)
+
+        def written(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column) or OUTER not in node.meta:
+                return node
+            kind = types.get(node.name) if node.table == PUBLISHED else None
+            return exp.Null() if kind is None else cast(exp.Null(), kind)
+
+        return rewritten(query.copy(), written)
 
     def note_selected(self, where: exp.Expr, compared: bool) -> None:
         """Rows that were kept by comparing estimates are not all the rows that should be."""

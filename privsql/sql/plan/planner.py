@@ -102,6 +102,7 @@ class Databases:
     mirror: Callable[[Printed], Described]  # where empty tables of the release's shape are
     audit: Callable[[Printed], Described] | None  # where the tables of an audit are
     domain: Callable[[str], str]  # the table with a column's domain
+    exact: Callable[[Printed], pa.Table]  # where published rows are, over public columns alone
     evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
 
 
@@ -132,10 +133,12 @@ class PlanWriter:
         The rows of one person would count several times, and intervals would be too narrow.
         """
         for join in block.rows.joins:
-            theirs = [node.copy() for _, node in join.on]
+            theirs = [each.theirs.copy() for each in join.on]
             many = named(exp.Count(this=exp.Star()), "many")
             counted = select(under(join.table, join.alias), many).group_by(*theirs, copy=False)
-            counted.where(every(given(node.copy()) for node in theirs), copy=False)
+            given_ = every(given(each.theirs.copy()) for each in join.on if not each.safe)
+            if given_ is not None:
+                counted.where(given_, copy=False)
             worst = select(derived(counted, "keys"), exp.Max(this=column("many")))
             (most,) = self._asked(worst).column(0).to_pylist()
             if most is not None and most > 1:

@@ -31,8 +31,19 @@ from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
 from privsql.sql.bind.block import Block, owners
+from privsql.sql.bind.from_clause import Equality
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.nodes import chained, column, derived, named, ranked, replace_below, sql, table
+from privsql.sql.nodes import (
+    chained,
+    column,
+    derived,
+    named,
+    ranked,
+    replace_below,
+    sql,
+    table,
+    wrapped,
+)
 from privsql.sql.plan.grids import listed, representatives, too_large
 from privsql.sql.reconstruct.columns import ATOM, CODE, HIDDEN, TRUTH, UNKNOWN
 
@@ -386,11 +397,16 @@ def joined_to(
     select: exp.Select,
     joined: exp.Expr,
     alias: str,
-    on: Sequence[tuple[exp.Expr, exp.Expr]],
+    on: Sequence[Equality],
     kind: str = "LEFT",
 ) -> exp.Select:
     """Add a public table to a SELECT under its canonical alias."""
-    equal = [exp.EQ(this=ours.copy(), expression=theirs.copy()) for ours, theirs in on]
+    equal = [
+        (exp.NullSafeEQ if each.safe else exp.EQ)(
+            this=wrapped(each.ours.copy()), expression=each.theirs.copy()
+        )
+        for each in on
+    ]
     return select.join(under(joined, alias), on=chained(exp.And, equal), join_type=kind)
 
 
