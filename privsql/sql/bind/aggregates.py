@@ -116,6 +116,8 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
         return [pieces_of(_squares(x)), pieces_of(x), counting(x)]
     if call.name in ("covar_samp", "covar_pop", "corr"):
         return _pairwise_bases(call.name, x, within(separator.value(call.arguments[1]), rows))
+    if call.name in ("min", "max"):
+        raise _extreme(call)
     raise Unsupported(
         f"{call.name.upper()} over a sensitive column or under a sensitive condition",
         hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered",
@@ -147,10 +149,22 @@ def _of_public_rows(call: Call, separator: Separator, where: list[Branch]) -> bo
 def sampled(call: Call) -> Unsupported:
     """Refuse aggregates that sampled rows cannot give; sums use their weights instead."""
     name = f"{call.name.upper()}({'DISTINCT ' if call.distinct else ''}...)"
+    if call.name in ("min", "max"):
+        return _extreme(call)
     return Unsupported(
         f"{name} where rows are estimated: this release keeps a sample of them, or the query"
         " groups by a sensitive column",
         hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights",
+    )
+
+
+def _extreme(call: Call) -> Unsupported:
+    """Refuse the least or largest value of rows that are chosen by sensitive ones."""
+    share = "0.01" if call.name == "min" else "0.99"
+    return Unsupported(
+        f"{call.name.upper()} over a sensitive column or under a sensitive condition",
+        hint="it is the value of one row, which perturbation hides: ask for a quantile, as in"
+        f" QUANTILE_DISC(x, {share}) of a sensitive x",
     )
 
 

@@ -21,7 +21,15 @@ from privsql.sql.bind import aggregates
 from privsql.sql.bind.aggregates import Base, Call, read_call
 from privsql.sql.bind.from_clause import Rows, conditions_of, projected
 from privsql.sql.bind.grouping import not_shown, read_grouping
-from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, is_true, within
+from privsql.sql.bind.pieces import (
+    Branch,
+    Piece,
+    Separator,
+    counting,
+    is_true,
+    some_guard,
+    within,
+)
 from privsql.sql.bind.remainder import Remainder, given_name
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.nodes import (
@@ -33,6 +41,9 @@ from privsql.sql.nodes import (
     place_of,
 )
 from privsql.sql.parse.forbidden import Refusing
+
+# The mark of a SELECT whose rows are shown as they are, so that they may be too many.
+LISTED = "privsql_listed"
 
 OURS = ("stderr", "low", "high", "reliable", "observed")
 
@@ -112,6 +123,7 @@ class Block:
     sensitive: frozenset[str]  # sensitive columns anywhere in it
     joins: dict[str, str]  # alias of a joined table -> the sensitive column it hangs on, or ""
     conditions: tuple[exp.Expr, ...] = ()  # of WHERE, as they were written
+    possible: bool = False  # its groups are those that could exist: sensitive values decide
 
     @property
     def sensitive_keys(self) -> list[int]:
@@ -227,11 +239,12 @@ class Builder:
         below = self.sensitive(*where, *shown)
         whole = not below and not keys and not guards
         made = tuple(self._aggregate(call, branches, below, whole) for call in calls)
-        if not made and conditions:
-            raise Unsupported(
-                "which groups exist under a sensitive condition cannot be known",
-                hint="ask how many rows they have: COUNT(*) ... GROUP BY",
-            )
+        possible = not made and bool(conditions)
+        if possible:
+            self._check_listed(select)
+            guards = (*guards, *some_guard(branches))
+            if not any(key.sensitive for key in bound):
+                below, branches = frozenset(), [Branch()]
         block = Block(
             self._rows,
             guards,
@@ -244,8 +257,20 @@ class Builder:
             below | self.sensitive(*(call.node for call in calls)),
             self._joins,
             tuple(where),
+            possible,
         )
         return Leaf(block, rest, tuple(map(given_name, select.expressions)))
+
+    @staticmethod
+    def _check_listed(select: exp.Select) -> None:
+        """Groups that could exist may be listed; nothing may be made of how many they are."""
+        if LISTED not in select.meta or select.find(exp.Window) is not None:
+            raise Unsupported(
+                "which groups exist under a sensitive condition cannot be known, so that nothing"
+                " can be made of them",
+                hint="list them by themselves, or ask how many rows they have: COUNT(*) ..."
+                " GROUP BY",
+            )
 
     def _read(self, call: Call) -> Call:
         """An aggregate whose sub-queries read no published rows."""

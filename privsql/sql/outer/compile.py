@@ -19,7 +19,7 @@ from itertools import product
 
 from sqlglot import exp
 
-from privsql.sql.bind.block import Aggregate, Builder, Leaf
+from privsql.sql.bind.block import LISTED, Aggregate, Builder, Leaf
 from privsql.sql.bind.comparisons import Constants
 from privsql.sql.bind.unknown_values import about_conditions
 from privsql.sql.catalog import Catalog, UnknownName
@@ -31,7 +31,9 @@ from privsql.sql.nodes import (
     columns_of,
     define,
     derived,
+    is_call,
     named,
+    outermost,
     place_of,
     sources_of,
 )
@@ -93,6 +95,7 @@ class Compiler:
         check_question(tree, self._showing.text)
         # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
         self._outermost = tree
+        _mark_listed(tree)
         self._windows = tree.find(exp.Window) is not None
         made = self._query(tree)
         leaves = [part.leaf for part in self.parts]
@@ -111,6 +114,13 @@ class Compiler:
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
+        if block.possible:
+            self._showing.notice(
+                "domain",
+                "groups are those that could exist under the sensitive condition, by public rows"
+                " and domains; some of them may have no row",
+            )
+            return
         listed = block.sensitive_keys and not block.aggregates
         if listed or any(a.kind == "domain" for a in block.aggregates):
             self._showing.notice(
@@ -377,6 +387,26 @@ class Compiler:
             else:
                 made = part.bars(argument).written(field_)
             each.replace(exp.Paren(this=made))
+
+
+def _mark_listed(tree: exp.Expr) -> None:
+    """Mark the SELECTs whose rows are shown as they are: too many of them are no wrong number."""
+    if isinstance(tree, exp.Subquery):
+        _mark_listed(tree.this)
+    elif isinstance(tree, exp.Union):
+        _mark_listed(tree.left)
+        _mark_listed(tree.right)
+    elif isinstance(tree, exp.Select):
+        tree.meta[LISTED] = True
+        shown = {"expressions", "from_", "where", "order", "limit", "distinct", "kind", "with_"}
+        plain = not any(value for key, value in tree.args.items() if key not in shown)
+        source = tree.args["from_"].this if tree.args.get("from_") else None
+        counting = any(
+            next(outermost(p, lambda n: is_call(n) or isinstance(n, exp.Window)), None)
+            for p in tree.expressions
+        )
+        if plain and not counting and isinstance(source, exp.Subquery):
+            _mark_listed(source)
 
 
 def _observed(node: exp.Expr, used: list[int]) -> exp.Expr:

@@ -36,6 +36,7 @@ from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.nodes import (
     chained,
     column,
+    columns_of,
     derived,
     named,
     ranked,
@@ -345,7 +346,11 @@ def _written(node: exp.Expr, places: Mapping[str, exp.Column], branch: bool = Fa
         return place.copy()
 
     def written(child: exp.Expr) -> exp.Expr:
-        if isinstance(child, exp.Query | exp.DataType):
+        if isinstance(child, exp.DataType):
+            return child
+        if isinstance(child, exp.Query):
+            for each in list(columns_of(child)):
+                each.replace(_written(each, places))
             return child
         arm = isinstance(node, exp.Case) and isinstance(child, exp.If)
         return _written(child, places, arm)
@@ -360,7 +365,9 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
     for child in node.iter_expressions():
         if isinstance(node, exp.Case) and isinstance(child, exp.If):
             yield from _operands(child)
-        elif not isinstance(child, exp.Query | exp.DataType):
+        elif isinstance(child, exp.Query):
+            yield from columns_of(child)  # of the rows around it
+        elif not isinstance(child, exp.DataType):
             yield child
 
 
