@@ -149,12 +149,11 @@ def _of_public_rows(call: Call, separator: Separator, where: list[Branch]) -> bo
 def sampled(call: Call) -> Unsupported:
     """Refuse aggregates that sampled rows cannot give; sums use their weights instead."""
     name = f"{call.name.upper()}({'DISTINCT ' if call.distinct else ''}...)"
-    if call.name in ("min", "max"):
-        return _extreme(call)
     return Unsupported(
         f"{name} where rows are estimated: this release keeps a sample of them, or the query"
         " groups by a sensitive column",
-        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights",
+        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights, and"
+        " so are quantiles of a sensitive column",
     )
 
 

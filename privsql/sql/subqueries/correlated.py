@@ -3,10 +3,10 @@
 What they need of published rows is an exact answer; the reference stays a condition over it:
 
     EXISTS (SELECT 1 FROM t AS b WHERE b.house = t.house AND b.cost > 100)
-    EXISTS (SELECT 1 FROM <SELECT DISTINCT b.house ... WHERE b.cost > 100> AS s WHERE s.c0 = t.house)
+    EXISTS (SELECT 1 FROM <SELECT DISTINCT b.house ... WHERE b.cost > 100> AS s WHERE s.found0 = t.house)
 
     (SELECT AVG(b.cost) FROM t AS b WHERE b.job = t.job)
-    (SELECT ... FROM <SELECT b.job, AVG(b.cost) ... GROUP BY b.job> AS s WHERE s.c0 = t.job)
+    (SELECT ... FROM <SELECT b.job, AVG(b.cost) ... GROUP BY b.job> AS s WHERE s.found0 = t.job)
 
 An aggregate needs equalities with the rows around it.  Of no row it is what DuckDB says of no row:
 0 for a COUNT, NULL for most others.
@@ -136,10 +136,10 @@ class Correlated:
         for each in [c for node in (*shown, *open_) for c in owned(node, {scope})]:
             text = each.sql("duckdb").casefold()
             if text not in names:
-                names[text] = f"c{len(names)}"
+                names[text] = f"found{len(names)}"
                 define(inner, names[text], each.copy())
         if not names:
-            define(inner, "c0", number(1))
+            define(inner, "found0", number(1))
         if self.use != "value":
             inner.set("distinct", exp.Distinct())
         source = self._frozen(select, inner, own)
@@ -177,16 +177,16 @@ class Correlated:
         shown = list(select.expressions) if self.use != "exists" else []
         self._check_own([*shown, *listed, select.args.get("having")], inside)
         for i, (ours, _, _) in enumerate(keys):
-            define(inner, f"k{i}", ours.copy())
+            define(inner, f"same{i}", ours.copy())
         for i, each in enumerate(shown):
-            define(inner, f"v{i}", each.unalias().copy())
+            define(inner, f"value{i}", each.unalias().copy())
         inner.set(
             "group",
             exp.Group(expressions=[*(ours.copy() for ours, _, _ in keys), *group.expressions]),
         )
         inner.set("having", select.args.get("having"))
         source = self._frozen(select, inner, own)
-        made = exp.Select(expressions=[_found(f"v{i}", scope) for i in range(len(shown))])
+        made = exp.Select(expressions=[_found(f"value{i}", scope) for i in range(len(shown))])
         if not shown:
             choose(made, number(1))
         made.meta[SCOPE] = scope
@@ -214,17 +214,17 @@ class Correlated:
             value = when(having.this, value)
         inner = exp.Select()
         for i, (ours, _, _) in enumerate(keys):
-            define(inner, f"k{i}", ours.copy())
-        define(inner, "v", value.copy())
+            define(inner, f"same{i}", ours.copy())
+        define(inner, "value", value.copy())
         inner.set("group", exp.Group(expressions=[ours.copy() for ours, _, _ in keys]))
         source = self._frozen(select, inner, own)
-        nothing = exp.Select(expressions=[named(value.copy(), "v")])
+        nothing = exp.Select(expressions=[named(value.copy(), "value")])
         nothing.set("from_", select.args["from_"].copy())
         nothing.set("joins", [each.copy() for each in select.args.get("joins") or ()])
         nothing.set("where", exp.Where(this=exp.Boolean(this=False)))
         nothing.meta[SCOPE] = scope
         none = exp.EQ(this=exp.Count(this=exp.Star(), big_int=True), expression=number(0))
-        found = when(none, self.exact.value(nothing), exp.Max(this=_found("v", scope)))
+        found = when(none, self.exact.value(nothing), exp.Max(this=_found("value", scope)))
         made = exp.Select(expressions=[found])
         made.meta[SCOPE] = scope
         made.set("where", exp.Where(this=_equal(keys, scope)))
@@ -271,7 +271,7 @@ def _equal(keys: list[tuple[exp.Expr, exp.Expr, bool]], scope: int) -> exp.Expr:
     parts: list[exp.Expr] = []
     for i, (_, theirs, safe) in enumerate(keys):
         kind = exp.NullSafeEQ if safe else exp.EQ
-        parts.append(kind(this=_found(f"k{i}", scope), expression=wrapped(theirs)))
+        parts.append(kind(this=_found(f"same{i}", scope), expression=wrapped(theirs)))
     made = every(parts)
     return exp.Boolean(this=True) if made is None else made
 

@@ -109,7 +109,7 @@ class Exact:
     def _asked(self, query: exp.Expr) -> Answer:
         described = self.describe(self.parameters.bind(_unwrapped(query.copy())))
         columns = tuple((name, _type(kind)) for name, kind in described)
-        names = [f"c{i}" for i in range(len(columns))]
+        names = [f"given{i}" for i in range(len(columns))]
         source = derived(self._over_public_columns(query), "answer")
         source.args["alias"].set("columns", [exp.to_identifier(name) for name in names])
         made = exp.Select()
