@@ -54,14 +54,21 @@ class Planning:
         )
 
     def plan(
-        self, statement: Statement, given: Given, settings: Settings, form: str | None = None
+        self,
+        statement: Statement,
+        given: Given,
+        settings: Settings,
+        form: str | None = None,
+        described: bool = False,
     ) -> Planned:
-        """Plan a statement: all work before a published row is read.
+        """Plan a statement: all work before its scans, and exact answers that it compares with.
 
         ``form`` is that of the scans (see ``sql.scan.forms``), where it is not chosen by cost.
+        ``described`` says that only columns are asked for, so that nothing is read.
         """
         self._workspace.clear()
-        wanted = replace(self._wanted, iterative=settings.estimator == "iterative", form=form)
+        iterative = settings.estimator == "iterative"
+        wanted = replace(self._wanted, iterative=iterative, form=form, described=described)
         return self._planner.plan(statement, given, wanted)
 
     def _domain(self, name: str) -> str:

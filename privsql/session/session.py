@@ -259,7 +259,9 @@ class Session:
             for samples in (False, True) if types else (False,):
                 open_ = without_values(statement, types, samples=samples)
                 try:
-                    planned = watch.breakable(partial(self._planning.plan, open_, None, settings))
+                    planned = watch.breakable(
+                        partial(self._planning.plan, open_, None, settings, described=True)
+                    )
                 except (ProgrammingError, NotSupportedError) as found:
                     problem = problem or found
                 else:

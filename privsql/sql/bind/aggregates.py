@@ -116,12 +116,7 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
         return [pieces_of(_squares(x)), pieces_of(x), counting(x)]
     if call.name in ("covar_samp", "covar_pop", "corr"):
         return _pairwise_bases(call.name, x, within(separator.value(call.arguments[1]), rows))
-    if call.name in ("min", "max"):
-        raise _extreme(call)
-    raise Unsupported(
-        f"{call.name.upper()} over a sensitive column or under a sensitive condition",
-        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered",
-    )
+    raise _not_added(call)
 
 
 def _pairwise_bases(name: str, x: list[Branch], y: list[Branch]) -> list[Base]:
@@ -157,14 +152,17 @@ def sampled(call: Call) -> Unsupported:
     )
 
 
-def _extreme(call: Call) -> Unsupported:
-    """Refuse the least or largest value of rows that are chosen by sensitive ones."""
-    share = "0.01" if call.name == "min" else "0.99"
-    return Unsupported(
-        f"{call.name.upper()} over a sensitive column or under a sensitive condition",
-        hint="it is the value of one row, which perturbation hides: ask for a quantile, as in"
-        f" QUANTILE_DISC(x, {share}) of a sensitive x",
-    )
+def _not_added(call: Call) -> Unsupported:
+    """The refusal of an aggregate that is no formula over sums."""
+    hint = "COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered"
+    if call.name in ("min", "max"):
+        share = "0.01" if call.name == "min" else "0.99"
+        hint = (
+            "it is the value of one row, which perturbation hides: ask for a quantile, as in"
+            f" QUANTILE_DISC(x, {share}) of a sensitive x"
+        )
+    what = f"{call.name.upper()} over a sensitive column or under a sensitive condition"
+    return Unsupported(what, hint=hint)
 
 
 def _squares(branches: list[Branch]) -> list[Branch]:

@@ -73,16 +73,16 @@ def make_explicit(
 
 def semi_to_exists(select: exp.Select, columns: Columns) -> None:
     """Write SEMI and ANTI joins as conditions, in place: rows that have a partner, or none."""
-    sources = [(select.args["from_"].this, None)]
+    sources = [select.args["from_"].this]
     kept, conditions = [], []
     for join in select.args["joins"]:
         if join.kind not in ("SEMI", "ANTI") or join.method or join.side:
             kept.append(join)
-            sources.append((join.this, join))
+            sources.append(join.this)
             continue
         on = [join.args["on"]] if join.args.get("on") is not None else []
-        for name in join.args.get("using") or ():
-            on.append(_using(name.name, join.this, [node for node, _ in sources], columns))
+        names = join.args.get("using") or ()
+        on += [_using(each.name, join.this, sources, columns) for each in names]
         chosen = exp.Select(expressions=[exp.Literal.number(1)]).from_(join.this, copy=False)
         condition = every(on)
         if condition is not None:

@@ -19,16 +19,21 @@ from privsql.sql.nodes import (
     Unsupported,
     aliases_of,
     bare,
+    choose,
     column,
     conjuncts,
     is_aggregate,
     is_call,
+    named,
     outermost,
     queries_of,
     replace_below,
     sources_of,
     sql,
 )
+
+# The key of a table that is joined without a condition.
+ONE = "privsql_one"
 
 # The clauses of a sub-select that only filters or projects.
 _ROWWISE = {"expressions", "from_", "joins", "where", "with_", "kind", "hint"}
@@ -267,7 +272,8 @@ class Sources:
                 hint="rows carry no identity that a join could follow; aggregate both first",
             )
         words = [join.method, join.side, join.kind]
-        if words[0] or words[1] not in ("", "LEFT") or words[2] not in ("", "INNER", "OUTER"):
+        kinds = ("", "INNER", "OUTER", "CROSS")
+        if words[0] or words[1] not in ("", "LEFT") or words[2] not in kinds:
             text = " ".join(filter(None, words))
             raise Unsupported(f"{text} JOIN with a public table", hint="use JOIN or LEFT JOIN")
         alias = f"j{len(rows.joins)}"
@@ -287,10 +293,8 @@ class Sources:
         if condition := join.args.get("on"):
             on += _equalities(canonical(condition, wider, {}), alias)
         if not on:
-            raise Unsupported(
-                "a join without a condition multiplies published rows",
-                hint="join on the key of the public table: ON t.x = d.x",
-            )
+            table = _with_one(table, names)
+            on.append(Equality(exp.Literal.number(1), column(ONE, alias)))
         if not table.alias_column_names:
             table.set("alias", None)
         made = Joined(alias, table, join.side or "INNER", tuple(on), tuple(names))
@@ -300,14 +304,14 @@ class Sources:
         """An exact answer as a table of constants."""
         if self.beside is None:
             raise AssertionError("nothing can be asked here")
-        named = node
+        item = node
         if isinstance(node, exp.Table):  # a CTE
             alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
             inner = node.copy()
             inner.set("alias", None)
             star = exp.Select(expressions=[exp.Star()]).from_(inner, copy=False)
-            named = exp.Subquery(this=star, alias=alias.copy())
-        return self.beside.relation(named)
+            item = exp.Subquery(this=star, alias=alias.copy())
+        return self.beside.relation(item)
 
     def _public_columns(self, node: exp.Expr) -> list[str]:
         if isinstance(node, exp.Table):
@@ -348,6 +352,17 @@ class Sources:
                     yield from (n for n, _ in self._public_item(source, names, "").columns.values())
 
 
+def _with_one(table: exp.Expr, names: Sequence[str]) -> exp.Expr:
+    """A table joined without a condition, with a key that says how many rows it has."""
+    made = exp.Select(expressions=[column(name, ONE) for name in names])
+    choose(made, named(exp.Literal.number(1), ONE))
+    inner = table.copy()
+    given = inner.alias_column_names
+    columns = [exp.to_identifier(name, quoted=True) for name in names] if given else None
+    inner.set("alias", exp.TableAlias(this=exp.to_identifier(ONE), columns=columns))
+    return exp.Subquery(this=made.from_(inner, copy=False))
+
+
 def _rowwise(select: exp.Select) -> bool:
     """Whether a SELECT gives one row for each row it reads."""
     if any(value for key, value in select.args.items() if key not in _ROWWISE):
@@ -374,8 +389,10 @@ def _projected(rows: Rows, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
 
 def _equalities(condition: exp.Expr, alias: str) -> Iterator[Equality]:
     for part in conjuncts(condition):
+        if isinstance(part, exp.Boolean) and part.this:
+            continue
         equal = isinstance(part, exp.EQ | exp.NullSafeEQ)
-        sides = (part.left, part.right) if equal else ()
+        sides = (part.this, part.expression) if equal else ()
         for ours, theirs in (sides, sides[::-1]) if sides else ():
             if (
                 isinstance(theirs, exp.Column)

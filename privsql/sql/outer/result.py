@@ -62,7 +62,7 @@ class Showing:
     def sources(self) -> Sources:
         """The meaning of names in FROM."""
         made = Sources(self.catalog, self.lookup)
-        made.beside = Subqueries(made, self.exact)
+        made.beside = Subqueries(made, self.exact, self.text)
         return made
 
     def notice(self, code: str, text: str) -> None:

@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
 from privsql.sql.bind.block import Block, Mode, Quantile
+from privsql.sql.bind.from_clause import ONE
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.disclosure.evidence import Behind, behind, secrets_scan, supports_of
 from privsql.sql.disclosure.group_ranges import Membership
@@ -116,6 +117,7 @@ class Wanted:
     accounted: bool = False  # answers are held against earlier ones
     judged: bool = True  # personal groups are looked at
     order: int | None = None  # of published rows, where they may be listed
+    described: bool = False  # only the columns of an answer are asked for
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,11 @@ class PlanWriter:
             worst = select(derived(counted, "keys"), exp.Max(this=column("many")))
             (most,) = self._asked(worst).column(0).to_pylist()
             if most is not None and most > 1:
+                if any(each.name == ONE for each in theirs):
+                    raise FanOut(
+                        "a join without a condition multiplies published rows",
+                        hint="join on the key of the public table: ON t.x = d.x",
+                    )
                 raise FanOut(
                     "the public table joined here has several rows for one key",
                     hint="join a table that is unique on the key: GROUP BY or DISTINCT it first",

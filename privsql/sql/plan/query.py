@@ -101,8 +101,8 @@ class QueryPlanner:
             if rows is not None:
                 return _listed(rows, parameters, described, wanted.order)
         constants = Constants(parameters, self._databases.run)
-        asks, describe = self._databases.exact, self._databases.mirror
-        exact = Exact(self._catalog, parameters, asks, describe)
+        asks = None if wanted.described else self._databases.exact
+        exact = Exact(self._catalog, parameters, asks, self._databases.mirror)
         binds = self._binds(parameters)
         compiler = Compiler(self._catalog, statement.source, binds, constants, exact)
         try:

@@ -3,7 +3,8 @@
 What they need of published rows is an exact answer; the reference stays a condition over it:
 
     EXISTS (SELECT 1 FROM t AS b WHERE b.house = t.house AND b.cost > 100)
-    EXISTS (SELECT 1 FROM <SELECT DISTINCT b.house ... WHERE b.cost > 100> AS s WHERE s.found0 = t.house)
+    EXISTS (SELECT 1 FROM <SELECT DISTINCT b.house ... WHERE b.cost > 100> AS s
+            WHERE s.found0 = t.house)
 
     (SELECT AVG(b.cost) FROM t AS b WHERE b.job = t.job)
     (SELECT ... FROM <SELECT b.job, AVG(b.cost) ... GROUP BY b.job> AS s WHERE s.found0 = t.job)
@@ -95,8 +96,7 @@ class Correlated:
 
     def _check_clauses(self, select: exp.Select, aggregated: bool) -> None:
         limit = select.args.get("limit")
-        some = limit is not None and isinstance(bare(limit.expression), exp.Literal)
-        harmless = self.use == "exists" and not aggregated and some and limit.expression.name != "0"
+        harmless = self.use == "exists" and not aggregated and _some(limit)
         unable = [c for c in ("offset", "qualify", "windows", "with_") if select.args.get(c)]
         if (limit is not None and not harmless) or unable or select.find(exp.Window) is not None:
             raise Unsupported(
@@ -255,6 +255,12 @@ def _own(node: exp.Expr, inside: set[int]) -> bool:
         OUTER in each.meta or each.meta.get(OWNER, 0) not in {0, *inside}
         for each in node.find_all(exp.Column)
     )
+
+
+def _some(limit: exp.Expr | None) -> bool:
+    """Whether a LIMIT keeps at least one row."""
+    number_ = None if limit is None else limit.args.get("expression")
+    return isinstance(number_, exp.Literal) and number_.name != "0"
 
 
 def _aggregated(node: exp.Expr) -> bool:

@@ -40,7 +40,10 @@ ASK_FIRST = "ask for the estimate first and write its value in, or use public co
 
 @dataclass(frozen=True)
 class Answer:
-    """An exact answer: names and types of its columns, and its values as text."""
+    """An exact answer: names and types of its columns, and its values as text.
+
+    Its rows are in an order of their own, so that equal answers make equal conditions.
+    """
 
     columns: tuple[tuple[str, str], ...]
     values: tuple[list[str | None], ...]
@@ -73,12 +76,13 @@ def _constant(text: str | None, type_: str) -> exp.Expr:
 class Exact:
     """Asks queries over public columns of the published table, and over public tables.
 
-    ``run`` does so beside the published table; ``describe`` says names and types of columns.
+    ``run`` does so beside the published table; without it answers have no rows, where only the
+    columns of a statement are wanted.  ``describe`` says names and types of columns.
     """
 
     catalog: Catalog
     parameters: Parameters
-    run: Callable[[Printed], pa.Table]
+    run: Callable[[Printed], pa.Table] | None
     describe: Callable[[Printed], list[tuple[str, str]]]
     _known: dict[str, Answer] = field(default_factory=dict)
 
@@ -109,6 +113,8 @@ class Exact:
     def _asked(self, query: exp.Expr) -> Answer:
         described = self.describe(self.parameters.bind(_unwrapped(query.copy())))
         columns = tuple((name, _type(kind)) for name, kind in described)
+        if self.run is None:
+            return Answer(columns, tuple([] for _ in columns))
         names = [f"given{i}" for i in range(len(columns))]
         source = derived(self._over_public_columns(query), "answer")
         source.args["alias"].set("columns", [exp.to_identifier(name) for name in names])
@@ -123,7 +129,10 @@ class Exact:
                 f"a sub-query with more than {most} rows of {len(columns)} columns beside rows",
                 hint=f"its answer may have {MOST_VALUES} values; select fewer rows or columns",
             )
-        return Answer(columns, tuple(each.to_pylist() for each in found.columns))
+        rows = zip(*(each.to_pylist() for each in found.columns), strict=True)
+        ordered = sorted(rows, key=lambda row: [(text is None, text or "") for text in row])
+        lists = map(list, zip(*ordered, strict=True)) if ordered else ([] for _ in columns)
+        return Answer(columns, tuple(lists))
 
     def _over_public_columns(self, query: exp.Expr) -> exp.Expr:
         """The query over rows of the published table that have no sensitive column."""
@@ -157,7 +166,7 @@ class Exact:
         """The value of a scalar sub-query; of no row it is NULL, of several DuckDB's error."""
         made = exp.Select(expressions=[named(exp.Subquery(this=_unwrapped(query.copy())), "value")])
         found = self.answer(made)
-        return found.constant(0)
+        return found.constant(0) if found.rows else cast(exp.Null(), found.columns[0][1])
 
     def exists(self, query: exp.Expr) -> exp.Boolean:
         """Whether a query has any row."""
@@ -165,7 +174,7 @@ class Exact:
         if isinstance(own, exp.Select) and not _shows(own):
             own.set("expressions", [named(exp.Literal.number(1), "one")])
         made = exp.Select(expressions=[named(exp.Exists(this=own), "value")])
-        return exp.Boolean(this=self.answer(made).values[0][0] == "true")
+        return exp.Boolean(this=self.answer(made).values[0] == ["true"])
 
     def within(self, node: exp.In) -> exp.Expr:
         """``x IN (query)`` with the query's answer."""

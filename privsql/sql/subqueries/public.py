@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlglot import exp
 
+from privsql.errors import Error
 from privsql.sql.bind.from_clause import Rows, Sources
 from privsql.sql.catalog import UnknownName
-from privsql.sql.nodes import Unsupported, queries_of, sources_of
+from privsql.sql.nodes import Unsupported, place_of, queries_of, sources_of
 from privsql.sql.subqueries.correlated import Correlated, Use
 from privsql.sql.subqueries.frozen import Exact
 from privsql.sql.subqueries.scopes import SCOPE, Scopes, is_closed
@@ -20,6 +23,7 @@ class Subqueries:
 
     sources: Sources
     exact: Exact | None
+    text: str  # of the statement, for the place of what is refused
 
     def names(self, node: exp.Expr) -> list[str] | None:
         """The columns of an item of FROM, where they are known."""
@@ -41,12 +45,13 @@ class Subqueries:
             return node
         holder = exp.Paren(this=node.copy())
         for query in list(queries_of(holder)):
-            own = query
-            if not any(SCOPE in each.meta for each in query.find_all(exp.Select)):
-                own = Scopes(self.sources, rows).resolved(query)
-                query.replace(own)
-            self._inlined(own)
-            self._placed(own)
+            with self._pointing(query):
+                own = query
+                if not any(SCOPE in each.meta for each in query.find_all(exp.Select)):
+                    own = Scopes(self.sources, rows).resolved(query)
+                    query.replace(own)
+                self._inlined(own)
+                self._placed(own)
         made: exp.Expr = holder.this
         made.pop()
         return made
@@ -54,13 +59,24 @@ class Subqueries:
     def relation(self, node: exp.Expr) -> exp.Expr:
         """An item of FROM beside published rows, over public tables alone."""
         made = exp.Paren(this=node.copy())
-        self._inlined(made)
-        item: exp.Expr = made.this
-        if self._reads(item):
-            query = Scopes(self.sources).resolved(item.this)
-            item.set("this", self._exact.relation(query))
+        with self._pointing(node):
+            self._inlined(made)
+            item: exp.Expr = made.this
+            if self._reads(item):
+                query = Scopes(self.sources).resolved(item.this)
+                item.set("this", self._exact.relation(query))
         item.pop()
         return item
+
+    @contextmanager
+    def _pointing(self, node: exp.Expr) -> Iterator[None]:
+        """Errors point at a sub-query, where they know no better."""
+        place = place_of(node, self.text)
+        try:
+            yield
+        except Error as problem:
+            problem.place = problem.place or place
+            raise
 
     @property
     def _exact(self) -> Exact:
@@ -76,11 +92,11 @@ class Subqueries:
         """CTEs of the statement as sub-queries, in place."""
         own = {cte.alias.casefold() for cte in node.find_all(exp.CTE)}
         for each in list(node.find_all(exp.Table)):
-            if each.name.casefold() in own:
-                continue
             query = self.sources.cte(each)
             if query is None:
                 continue
+            if each.name.casefold() in own:
+                raise Unsupported("two CTEs of one name", hint="give one of them another name")
             alias = each.args.get("alias") or exp.TableAlias(this=exp.to_identifier(each.name))
             held = exp.Paren(this=query.copy())
             self._inlined(held)
@@ -91,9 +107,7 @@ class Subqueries:
 
     def _reads(self, node: exp.Expr) -> bool:
         """Whether published rows are read in a query."""
-        return any(
-            self.sources.catalog.is_published(each.name) for each in node.find_all(exp.Table)
-        )
+        return any(map(self._is_published, node.find_all(exp.Table)))
 
     def _placed(self, query: exp.Expr) -> None:
         """Put what a sub-query says in its place, if it reads published rows."""
@@ -126,41 +140,37 @@ class Subqueries:
         ):
             query = query.this
         if isinstance(query, exp.SetOperation) and use != "value":
-            made = query.copy()
-            for side in (made.left, made.right):
-                if self._reads(side):
-                    closed = is_closed(side)
-                    new = self._exact.relation(side) if closed else self._opened(side, "list")
-                    side.replace(new)
-            return made
+            return self._sides(query)
         if not isinstance(query, exp.Select):
             raise Unsupported(
                 "a sub-query of this kind over published rows that refers to the rows around it",
                 hint="write it as one SELECT",
             )
-        own = any(
-            isinstance(each, exp.Table) and self.sources.catalog.is_published(each.name)
-            for each in sources_of(query)
-        )
-        if own:
-            query = Correlated(self._exact, use).rewritten(query)
+        if any(self._is_published(each) for each in sources_of(query)):
+            made: exp.Expr = Correlated(self._exact, use).rewritten(query)
         else:
-            query = query.copy()
-            self._closed_sources(query)
-        holder = exp.Paren(this=query)
-        for clause in ("expressions", "where", "having", "joins", "group", "order", "qualify"):
-            part = holder.this.args.get(clause)
-            for node in part if isinstance(part, list) else [part]:
-                if not isinstance(node, exp.Expr):
-                    continue
-                for inner in list(queries_of(node)):
-                    if not _is_source(inner):
-                        self._placed(inner)
+            made = query.copy()
+            self._closed_sources(made)
+        holder = exp.Paren(this=made)
+        for inner in list(_within(made)):
+            self._placed(inner)
         made = holder.this
         made.pop()
         return made
 
-    def _closed_sources(self, query: exp.Select) -> None:
+    def _sides(self, query: exp.SetOperation) -> exp.Expr:
+        """Both sides of a UNION and its kin, each for itself."""
+        made = query.copy()
+        for side in (made.left, made.right):
+            if self._reads(side):
+                closed = is_closed(side)
+                side.replace(self._exact.relation(side) if closed else self._opened(side, "list"))
+        return made
+
+    def _is_published(self, node: exp.Expr) -> bool:
+        return isinstance(node, exp.Table) and self.sources.catalog.is_published(node.name)
+
+    def _closed_sources(self, query: exp.Expr) -> None:
         """Items of FROM that read published rows become their answers, in place."""
         with_ = query.args.get("with_")
         bodies = [cte.this for cte in with_.expressions] if with_ is not None else []
@@ -175,5 +185,11 @@ class Subqueries:
                 body.replace(self._exact.relation(body))
 
 
-def _is_source(query: exp.Expr) -> bool:
-    return isinstance(query.parent, exp.From | exp.Join)
+def _within(select: exp.Expr) -> Iterator[exp.Expr]:
+    """The sub-queries in the expressions of a SELECT, without those in FROM."""
+    for clause, part in select.args.items():
+        for node in part if isinstance(part, list) else [part]:
+            if isinstance(node, exp.Expr) and clause not in ("from_", "with_"):
+                kept = node.args.get("on") if isinstance(node, exp.Join) else node
+                if kept is not None:
+                    yield from queries_of(kept)

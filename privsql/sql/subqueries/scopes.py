@@ -66,7 +66,7 @@ class Scopes:
     def __init__(self, sources: Sources, rows: Rows | None = None) -> None:
         self._sources, self._rows = sources, rows
         self._catalog = sources.catalog
-        self._outer = False
+        self._outer = self._taken = False
 
     def resolved(self, query: exp.Expr) -> exp.Expr:
         """A copy of the sub-query with all of its columns marked."""
@@ -75,6 +75,12 @@ class Scopes:
         made: exp.Expr = holder.this
         made.pop()
         if self._outer:
+            if self._taken:
+                raise Unsupported(
+                    f"a column called {PUBLISHED!r}, or j and a number, in a sub-query that refers"
+                    " to the rows around it",
+                    hint="give it another name",
+                )
             _renamed_apart(made)
         return made
 
@@ -122,9 +128,14 @@ class Scopes:
                 self._query(source, chain, ctes)
             found.append(self._source(source, ctes))
         aliases = frozenset(p.alias.casefold() for p in node.expressions if p.alias)
+        self._taken |= any(_CANONICAL.fullmatch(c) for each in found for c in each.columns)
         level = _Level(number, tuple(found), aliases)
         inner = (level, *chain)
         for join in node.args.get("joins") or ():
+            if join.method:
+                raise Unsupported(
+                    f"{join.method} JOIN in a sub-query", hint="write the condition into ON"
+                )
             for name in join.args.get("using") or ():
                 if any(each.published for each in found) and self._sensitive(name.name):
                     name.meta[SENSITIVE] = self._sensitive(name.name)
@@ -203,19 +214,24 @@ class Scopes:
             return None
         found: list[str] = []
         for each in query.expressions:
-            if not each.is_star:
-                found.append(each.alias_or_name or sql(each).lower())
-                continue
-            star = each.this if isinstance(each, exp.Column) else each
-            if any(star.args.values()):
+            names = self._starred(query, each, ctes) if each.is_star else [_name(each)]
+            if names is None:
                 return None
-            wanted = each.text("table").casefold()
-            for source in sources_of(query):
-                names = self._names(source, ctes)
-                if names is None:
-                    return None
-                if wanted in ("", source.alias_or_name.casefold()):
-                    found += names
+            found += names
+        return found
+
+    def _starred(self, query: exp.Select, star: exp.Expr, ctes: Ctes) -> list[str] | None:
+        plain = star.this if isinstance(star, exp.Column) else star
+        if any(plain.args.values()):
+            return None
+        found: list[str] = []
+        wanted = star.text("table").casefold()
+        for source in sources_of(query):
+            names = self._names(source, ctes)
+            if names is None:
+                return None
+            if wanted in ("", source.alias_or_name.casefold()):
+                found += names
         return found
 
     # -- columns ----------------------------------------------------------------------
@@ -239,11 +255,11 @@ class Scopes:
             node.meta[SENSITIVE] = next(iter(self._catalog.sensitive))
 
     def _column(self, node: exp.Column, inner: Sequence[_Level]) -> None:
-        name, table = node.name.casefold(), node.table.casefold()
         if isinstance(node.this, exp.Star):
             self._star(node.this, inner)
             node.meta[OWNER] = inner[0].number if inner else 0
             return
+        name, table = node.name.casefold(), node.table.casefold()
         for level in inner:
             source = level.find(table, name)
             if source is not None:
@@ -252,14 +268,21 @@ class Scopes:
                     node.meta[SENSITIVE] = self._sensitive(name)
                 return
             if not table and name in level.aliases:
-                if self._rows is not None and self._rows.find(node) is not None:
-                    raise Unsupported(
-                        f"{node.name!r} in a sub-query, which is an alias there and a column of"
-                        " the rows around it",
-                        hint="give the alias another name",
-                    )
+                self._check_alias(node)
                 node.meta[OWNER] = level.number
                 return
+        node.replace(self._around(node))
+
+    def _check_alias(self, node: exp.Column) -> None:
+        if self._rows is not None and self._rows.find(node) is not None:
+            raise Unsupported(
+                f"{node.name!r} in a sub-query, which is an alias there and a column of the rows"
+                " around it",
+                hint="give the alias another name",
+            )
+
+    def _around(self, node: exp.Column) -> exp.Expr:
+        """A column of the rows around, marked."""
         found = None if self._rows is None else self._rows.find(node)
         if found is None:
             raise UnknownColumn(f"there is no column {node.sql('duckdb')!r} here")
@@ -271,11 +294,14 @@ class Scopes:
             )
         for each in found.find_all(exp.Column):
             each.meta[OUTER] = True
-        if isinstance(found, exp.Column):
-            found.this.meta.update(node.this.meta)
-        else:
-            found = exp.Paren(this=found)
-        node.replace(found)
+        if not isinstance(found, exp.Column):
+            return exp.Paren(this=found)
+        found.this.meta.update(node.this.meta)
+        return found
+
+
+def _name(projection: exp.Expr) -> str:
+    return projection.alias_or_name or sql(projection).lower()
 
 
 def owned(node: exp.Expr, scopes: set[int]) -> Iterator[exp.Column]:
