@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from privsql.errors import Notice
 from privsql.sql.bind.comparisons import Constants
-from privsql.sql.bind.from_clause import Sources
-from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.bind.from_clause import Rows, Sources
+from privsql.sql.catalog import PUBLISHED, Catalog, UnknownName
 from privsql.sql.expressions import with_columns
 from privsql.sql.nodes import (
     OUTER,
@@ -121,17 +121,36 @@ class Showing:
         """Whether a sub-query with estimates is in a denominator."""
         return any(self.has_estimate_below(divisor(each)) for each in quotients(node))
 
-    def subqueries(self, node: exp.Expr) -> None:
-        """Compile scalar sub-queries where they stand."""
+    def subqueries(self, node: exp.Expr, around: Rows | None = None) -> None:
+        """Compile sub-queries where they stand; ``around`` are rows of public tables there."""
         for query in list(queries_of(node)):
             if self.is_public_query(query):
                 continue  # it stays as it is, with any star in it
-            found = self.query(query)
+            count = len(self.parts)
+            try:
+                found = self.query(query)
+            except UnknownName as problem:
+                # A sub-query of its own refers to it: exact answers alone can stand there.
+                del self.parts[count:]
+                self._settled(query, around or Rows(()), problem)
+                continue
             made = self.bare(found, self.doubt_of(found) if divides_by(query) else None)
             if query.parent is None:
                 continue
             query.replace(made.tree)
             self.compiled[id(made.tree)] = made
+
+    def _settled(self, query: exp.Expr, around: Rows, problem: UnknownName) -> None:
+        """Put a public query in the place of one that no block can answer, or say why not."""
+        predicate = isinstance(query.parent, exp.Exists | exp.In | exp.Any | exp.All)
+        held = query.parent if predicate and query.parent is not None else query
+        if self.sources.beside is None or held.parent is None:
+            raise problem
+        try:
+            made = self.sources.beside.public(held, around)
+        except UnknownName:
+            raise problem from None
+        held.replace(made)
 
     def doubt_of(self, made: Compiled) -> exp.Expr | None:
         """Where the one value of a sub-query cannot be distinguished from zero."""

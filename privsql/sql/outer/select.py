@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from privsql.sql.bind.from_clause import Item, Rows
 from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, least, quotient, with_columns
 from privsql.sql.nodes import (
     Unsupported,
@@ -70,8 +71,9 @@ class Outer:
         # The copy's sources must keep the identity by which CTEs are found.
         sources = map(sources_of, (select, tree))
         items = [self._item(original, source) for original, source in zip(*sources, strict=True)]
+        around = self._public_rows(select, items)
         for node in nodes_in(tree, "expressions", "where", "group", "having", "qualify", "order"):
-            self._showing.subqueries(node)
+            self._showing.subqueries(node, around)
         hidden = [name for _, made in items if made is not None for name in made.hidden]
         repeated = {name for name in hidden if hidden.count(name) > 1}
         columns = _Columns(items, repeated, self._starred(select))
@@ -115,6 +117,16 @@ class Outer:
                 hidden += self.export_totals(tree, number, each)
         whole = columns.whole and not nodes_in(tree, "where", "qualify", "limit", "offset")
         return Compiled(tree, outs, hidden, whole)
+
+    def _public_rows(self, select: exp.Select, items: list[tuple[str, Compiled | None]]) -> Rows:
+        """The rows of the public tables in FROM, as sub-queries may refer to them."""
+        found = []
+        for source, (alias, made) in zip(sources_of(select), items, strict=True):
+            names = self._showing.sources.names(source) if made is None and alias else None
+            if names is not None:
+                columns = {name.casefold(): (name, column(name, alias)) for name in names}
+                found.append(Item(alias, columns))
+        return Rows(tuple(found))
 
     def _starred(self, select: exp.Select) -> dict[str, list[str]]:
         """Columns of the public tables that a star of a SELECT stands for."""

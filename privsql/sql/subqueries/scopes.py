@@ -11,21 +11,17 @@ SELECT that they are of, and with the sensitive column that they are.
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from privsql.sql.bind.from_clause import Rows, Sources
-from privsql.sql.catalog import PUBLISHED, UnknownColumn
+from privsql.sql.catalog import UnknownColumn
 from privsql.sql.nodes import OUTER, Unsupported, sources_of, sql
 
 # Marks: the number of a SELECT, that of the SELECT which a column is of, the sensitive column.
 SCOPE, OWNER, SENSITIVE = "privsql_scope", "privsql_owner", "privsql_sensitive"
-
-# Names that canonical columns of the rows around are qualified with.
-_CANONICAL = re.compile(rf"{PUBLISHED}|j\d+", re.IGNORECASE)
 
 Ctes = Mapping[str, exp.Expr]
 
@@ -66,7 +62,8 @@ class Scopes:
     def __init__(self, sources: Sources, rows: Rows | None = None) -> None:
         self._sources, self._rows = sources, rows
         self._catalog = sources.catalog
-        self._outer = self._taken = False
+        self._tables: set[str] = set()  # of the rows around, that are referred to
+        self._columns: set[str] = set()  # of sources within
 
     def resolved(self, query: exp.Expr) -> exp.Expr:
         """A copy of the sub-query with all of its columns marked."""
@@ -74,14 +71,15 @@ class Scopes:
         self._query(holder.this, (), {})
         made: exp.Expr = holder.this
         made.pop()
-        if self._outer:
-            if self._taken:
-                raise Unsupported(
-                    f"a column called {PUBLISHED!r}, or j and a number, in a sub-query that refers"
-                    " to the rows around it",
-                    hint="give it another name",
-                )
-            _renamed_apart(made)
+        clash = self._tables & self._columns
+        if clash:
+            # A column that is a structure would be taken for the rows around.
+            raise Unsupported(
+                f"a column called {min(clash)!r} in a sub-query that refers to the rows around it",
+                hint="give it another name",
+            )
+        if self._tables:
+            _renamed_apart(made, self._tables)
         return made
 
     # -- queries ----------------------------------------------------------------------
@@ -128,7 +126,7 @@ class Scopes:
                 self._query(source, chain, ctes)
             found.append(self._source(source, ctes))
         aliases = frozenset(p.alias.casefold() for p in node.expressions if p.alias)
-        self._taken |= any(_CANONICAL.fullmatch(c) for each in found for c in each.columns)
+        self._columns |= {name for each in found for name in each.columns}
         level = _Level(number, tuple(found), aliases)
         inner = (level, *chain)
         for join in node.args.get("joins") or ():
@@ -286,7 +284,6 @@ class Scopes:
         found = None if self._rows is None else self._rows.find(node)
         if found is None:
             raise UnknownColumn(f"there is no column {node.sql('duckdb')!r} here")
-        self._outer = True
         if found.find(exp.Query) is not None:
             raise Unsupported(
                 f"{node.name!r} in a sub-query, which is itself made by a sub-query",
@@ -294,6 +291,7 @@ class Scopes:
             )
         for each in found.find_all(exp.Column):
             each.meta[OUTER] = True
+            self._tables.add(each.table.casefold())
         if not isinstance(found, exp.Column):
             return exp.Paren(this=found)
         found.this.meta.update(node.this.meta)
@@ -329,17 +327,17 @@ def sensitive_in(query: exp.Expr) -> str:
     return next(found, "")
 
 
-def _renamed_apart(query: exp.Expr) -> None:
+def _renamed_apart(query: exp.Expr, taken: Collection[str]) -> None:
     """Give sources another alias that would hide the rows around them."""
     for select in query.find_all(exp.Select):
         for source in sources_of(select):
             old = source.alias_or_name.casefold()
-            if not _CANONICAL.fullmatch(old):
+            if old not in taken:
                 continue
             new = f"privsql_{old}"
             alias = source.args.get("alias") or exp.TableAlias()
-            alias.set("this", exp.to_identifier(new))
+            alias.set("this", exp.to_identifier(new, quoted=True))
             source.set("alias", alias)
             for each in list(owned(select, {select.meta[SCOPE]})):
                 if each.table.casefold() == old:
-                    each.set("table", exp.to_identifier(new))
+                    each.set("table", exp.to_identifier(new, quoted=True))
