@@ -71,12 +71,19 @@ def make_explicit(
     select.set("where", None if left is None else exp.Where(this=left))
 
 
+def half_joins(select: exp.Expr) -> list[exp.Join]:
+    """SEMI and ANTI joins, whose tables only decide which rows there are."""
+    joins = select.args.get("joins") or ()
+    return [j for j in joins if j.kind in ("SEMI", "ANTI") and not (j.method or j.side)]
+
+
 def semi_to_exists(select: exp.Select, columns: Columns) -> None:
     """Write SEMI and ANTI joins as conditions, in place: rows that have a partner, or none."""
     sources = [select.args["from_"].this]
     kept, conditions = [], []
-    for join in select.args["joins"]:
-        if join.kind not in ("SEMI", "ANTI") or join.method or join.side:
+    halves = half_joins(select)
+    for join in select.args.get("joins") or ():
+        if not any(join is each for each in halves):
             kept.append(join)
             sources.append(join.this)
             continue

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from privsql.sql.bind.explicit_joins import make_explicit, semi_to_exists
+from privsql.sql.bind.explicit_joins import half_joins, make_explicit, semi_to_exists
 from privsql.sql.catalog import PUBLISHED, Catalog, UnknownColumn, UnknownName
 from privsql.sql.nodes import (
     Unsupported,
@@ -162,9 +162,12 @@ class Sources:
         return "public"
 
     def _select_kind(self, select: exp.Select) -> str:
-        kinds = {self.kind(source) for source in sources_of(select)}
+        halves = [join.this for join in half_joins(select)]
+        items = [each for each in sources_of(select) if not any(each is h for h in halves)]
+        kinds = {self.kind(source) for source in items}
         if "rows" in kinds:
             return "rows" if _rowwise(select) else "answer"
+        kinds |= set(map(self.kind, halves))
         kinds |= {self.kind(query) for e in _expressions(select) for query in queries_of(e)}
         return "public" if kinds <= {"public"} else "answer"
 
@@ -178,7 +181,7 @@ class Sources:
         Joins and conditions are brought into one shape, in place (``explicit_joins``).
         """
         if select.args.get("joins"):
-            semi_to_exists(select, self._named)
+            semi_to_exists(select, self.columns)
         make_explicit(select, self.names, lambda node: self.kind(node) == "rows")
         start = source = select.args["from_"].this
         rest = list(select.args.get("joins") or ())
@@ -238,7 +241,7 @@ class Sources:
             return None
         return [name for item in items for name, _ in item.columns.values()]
 
-    def _named(self, node: exp.Expr) -> Sequence[str] | None:
+    def columns(self, node: exp.Expr) -> Sequence[str] | None:
         """The columns of an item of FROM that only decides which rows there are."""
         return self.names(node) if self.beside is None else self.beside.names(node)
 

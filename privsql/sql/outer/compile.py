@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from privsql.sql.bind.block import LISTED, Aggregate, Builder, Leaf
 from privsql.sql.bind.comparisons import Constants
+from privsql.sql.bind.explicit_joins import half_joins, semi_to_exists
 from privsql.sql.bind.unknown_values import about_conditions
 from privsql.sql.catalog import Catalog, UnknownName
 from privsql.sql.expressions import with_columns
@@ -204,7 +205,10 @@ class Compiler:
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node)
         if isinstance(node, exp.Select):
-            if "rows" in map(self._showing.sources.kind, sources_of(node)):
+            kind = self._showing.sources.kind
+            if any(kind(join.this) == "rows" for join in half_joins(node)):
+                semi_to_exists(node, self._showing.sources.columns)
+            if "rows" in map(kind, sources_of(node)):
                 return self._leaf(node)
             return self._outer.outer(node)
         raise Unsupported(f"{node.key.upper()} as a query")
