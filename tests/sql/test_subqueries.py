@@ -159,3 +159,50 @@ def test_what_a_sample_says_is_an_estimate(tmp_path: Path) -> None:
         with pytest.raises(Error, match="keeps a sample"):
             session.run(sql)
     session.close()
+
+
+LISTED = "SELECT DISTINCT job FROM patients WHERE disease = 'flu'"
+NO_LISTS = [
+    f"SELECT COUNT(*) FROM ({LISTED}) AS s",
+    f"SELECT job, ROW_NUMBER() OVER (ORDER BY job) FROM ({LISTED}) AS s",
+    f"SELECT * FROM ({LISTED}) AS s JOIN jobs USING (job)",
+    f"SELECT pay FROM jobs WHERE job IN ({LISTED})",
+    f"{FLU} job IN ({LISTED})",
+    f"SELECT 'med' EXCEPT {LISTED}",
+    f"{LISTED} INTERSECT SELECT 'med'",
+    f"WITH s AS ({LISTED}) SELECT MAX(job) FROM s",
+    f"SELECT CASE WHEN EXISTS ({LISTED}) THEN 1 ELSE 0 END",
+    "SELECT job, COUNT(*) OVER () FROM patients WHERE disease = 'flu' GROUP BY job",
+]
+
+
+@pytest.mark.parametrize("sql", NO_LISTS)
+def test_nothing_is_made_of_groups_that_could_exist(session: Session, sql: str) -> None:
+    with pytest.raises(Error, match=r"which groups exist|rows beside an estimate") as problem:
+        session.run(sql)
+    assert problem.value.code == "unsupported"
+
+
+def test_a_list_of_groups_says_what_it_is(session: Session) -> None:
+    for sql in (
+        LISTED,
+        f"SELECT * FROM ({LISTED}) AS s WHERE job <> 'x'",
+        f"{LISTED} UNION {LISTED}",
+    ):
+        (notice,) = session.run(sql).notices
+        assert notice.code == "domain"
+        assert "may have no row" in notice.text
+        assert "LIMIT" not in notice.text
+    (notice,) = session.run(f"{LISTED} ORDER BY job LIMIT 2").notices
+    assert notice.text.endswith("LIMIT counts those as well")
+
+
+def test_extremes_under_a_sensitive_condition_offer_quantiles(session: Session) -> None:
+    for call, hint in (("MAX(age)", "QUANTILE_DISC(x, 0.99)"), ("MIN(cost)", "(x, 0.01)")):
+        with pytest.raises(Error) as problem:
+            session.run(f"SELECT {call} FROM patients WHERE disease = 'flu'")
+        assert hint in (problem.value.hint or "")
+    mixed = (
+        "SELECT job, MIN(cost), COUNT(*) FILTER (WHERE disease = 'flu') FROM patients GROUP BY 1"
+    )
+    assert [each.estimate for each in session.run(mixed).columns] == [False, False, True]

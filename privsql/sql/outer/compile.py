@@ -116,11 +116,13 @@ class Compiler:
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
         if block.possible:
-            self._showing.notice(
-                "domain",
+            text = (
                 "groups are those that could exist under the sensitive condition, by public rows"
-                " and domains; some of them may have no row",
+                " and domains; some of them may have no row"
             )
+            if self._outermost is not None and self._outermost.find(exp.Limit, exp.Offset):
+                text += ", and LIMIT counts those as well"
+            self._showing.notice("domain", text)
             return
         listed = block.sensitive_keys and not block.aggregates
         if listed or any(a.kind == "domain" for a in block.aggregates):
