@@ -206,3 +206,9 @@ def test_extremes_under_a_sensitive_condition_offer_quantiles(session: Session) 
         "SELECT job, MIN(cost), COUNT(*) FILTER (WHERE disease = 'flu') FROM patients GROUP BY 1"
     )
     assert [each.estimate for each in session.run(mixed).columns] == [False, False, True]
+
+
+def test_explain_says_that_groups_could_exist(session: Session) -> None:
+    text = session.explain(LISTED)
+    assert "groups that could exist, by public rows and domains" in text
+    assert "exact" not in text
