@@ -212,3 +212,21 @@ def test_explain_says_that_groups_could_exist(session: Session) -> None:
     text = session.explain(LISTED)
     assert "groups that could exist, by public rows and domains" in text
     assert "exact" not in text
+
+
+def test_an_estimate_times_an_exact_answer_keeps_its_error(tmp_path: Path) -> None:
+    """By the keys of its own groups, and by a public table that it is joined with."""
+    session = Session(publish(tmp_path, 0.5), tables=TABLES)
+    counted = "SELECT job, COUNT(*) AS n FROM patients WHERE disease = 'flu' GROUP BY job"
+    plain = session.run(f"{counted} ORDER BY job").bars[1].to_pylist()
+    most = "(SELECT MAX(cost) FROM patients AS p WHERE p.job = {}.job)"
+    for sql in (
+        f"{counted.replace('COUNT(*)', 'COUNT(*) * ' + most.format('patients'))} ORDER BY job",
+        f"SELECT a.job, a.n * {most.format('jobs')} AS n FROM ({counted}) AS a JOIN jobs ON a.job ="
+        " jobs.job ORDER BY 1",
+    ):
+        found = session.run(sql).bars[1].to_pylist()
+        for one, two in zip(plain, found, strict=False):
+            assert two["stderr"] == pytest.approx(109 * one["stderr"])
+            assert two["reliable"]
+    session.close()

@@ -18,6 +18,7 @@ from privsql.sql.nodes import (
     is_aggregate,
     outermost,
     place_of,
+    queries_of,
     sources_of,
     sql,
 )
@@ -170,7 +171,7 @@ class Outer:
             return None
         constants: dict[str, exp.Expr] = {}
 
-        def constant(each: exp.Column) -> str:
+        def constant(each: exp.Expr) -> str:
             constants[CONSTANT(len(constants))] = each.copy()
             return CONSTANT(len(constants) - 1)
 
@@ -336,7 +337,7 @@ class Outer:
         names = [c.name for c in columns_of(node) if columns.uncertain(c)]
         return bool(divisors(node, names)) or self._showing.divides_by_query(node)
 
-    def _constant(self, node: exp.Column, block: int) -> str:
+    def _constant(self, node: exp.Expr, block: int) -> str:
         """The name of a constant of the row in a block's definitions, the same for the same."""
         text = sql(node)
         prefix = hidden_name(block, "")
@@ -541,17 +542,25 @@ def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
 def _defined(
     node: exp.Expr,
     find: Callable[[exp.Column], tuple[str, Out] | None],
-    constant: Callable[[exp.Column], str],
+    constant: Callable[[exp.Expr], str],
 ) -> exp.Expr:
     """An expression in which estimates are their definitions, and all else constants."""
+    holder, settled = exp.Paren(this=node.copy()), set[str]()
 
     def written(each: exp.Column) -> exp.Expr:
+        if each.name in settled and not each.table:
+            return each
         hit = find(each)
         if hit is not None and hit[1].estimate and hit[1].definition is not None:
             return exp.Paren(this=hit[1].definition.copy())
         return column(constant(each))
 
-    return bare(with_columns(node, written))
+    for query in list(queries_of(holder)):
+        if next(columns_of(query), None) is not None:  # it refers to the row: one value of it
+            made = column(constant(query))
+            settled.add(made.name)
+            query.replace(made)
+    return bare(with_columns(holder.this, written))
 
 
 def _paired(definition: exp.Expr, part: Part) -> bool:
