@@ -13,6 +13,7 @@ import pytest
 from privsql.errors import Error
 from privsql.session.session import Session
 from privsql.sql.subqueries import frozen
+from tests.sizes import sized
 from tests.sql.clinic import publish, raw
 
 TABLES = {
@@ -58,7 +59,7 @@ THREE_VALUED = [
 ]
 
 
-@pytest.mark.parametrize("condition", THREE_VALUED)
+@pytest.mark.parametrize("condition", THREE_VALUED[:: sized(2, 1)])
 def test_null_is_what_it_is_in_duckdb(
     session: Session, table: duckdb.DuckDBPyConnection, condition: str
 ) -> None:
@@ -198,7 +199,7 @@ def test_a_list_of_groups_says_what_it_is(session: Session) -> None:
 
 
 def test_extremes_under_a_sensitive_condition_offer_quantiles(session: Session) -> None:
-    for call, hint in (("MAX(age)", "QUANTILE_DISC(x, 0.99)"), ("MIN(cost)", "(x, 0.01)")):
+    for call, hint in (("MAX(age)", "with a high share"), ("MIN(cost)", "a low share")):
         with pytest.raises(Error) as problem:
             session.run(f"SELECT {call} FROM patients WHERE disease = 'flu'")
         assert hint in (problem.value.hint or "")

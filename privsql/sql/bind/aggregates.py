@@ -156,10 +156,10 @@ def _not_added(call: Call) -> Unsupported:
     """The refusal of an aggregate that is no formula over sums."""
     hint = "COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered"
     if call.name in ("min", "max"):
-        share = "0.01" if call.name == "min" else "0.99"
+        end = "low" if call.name == "min" else "high"
         hint = (
-            "it is the value of one row, which perturbation hides: ask for a quantile, as in"
-            f" QUANTILE_DISC(x, {share}) of a sensitive x"
+            "it is the value of one row, which perturbation hides: ask for a quantile of a"
+            f" sensitive column, QUANTILE_DISC(x, share) with a {end} share"
         )
     what = f"{call.name.upper()} over a sensitive column or under a sensitive condition"
     return Unsupported(what, hint=hint)
