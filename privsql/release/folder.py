@@ -203,7 +203,6 @@ def attach_folder(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     # Files of Parquet are opened again by every scan; no other file is.
     places = [str((path / part.file).absolute()) for part in index.of(index.table)]
     connection.execute("SET allowed_paths = $1", [places])
-    connection.execute("USE release")
 
 
 def _view(connection: duckdb.DuckDBPyConnection, index: Index, files: Sequence[str]) -> None:
