@@ -86,6 +86,10 @@ def outermost(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> Iterator[exp
             yield from outermost(child, found)
 
 
+# The mark of a column in a sub-query that is one of the rows around it (``subqueries.scopes``).
+OUTER = "privsql_outer"
+
+
 def walked(tree: exp.Expr) -> list[exp.Expr]:
     """All nodes of a tree, those above before those below, as ``tree.walk()`` has them.
 
@@ -107,13 +111,15 @@ def of_kind(tree: exp.Expr, kind: type[E]) -> list[E]:
 
 
 def columns_of(node: exp.Expr) -> Iterator[exp.Column]:
-    """All columns in an expression, those of sub-queries left out."""
+    """All columns in an expression; of sub-queries those that are of the rows around them."""
     waiting = [node]
     while waiting:
         each = waiting.pop()
         if isinstance(each, exp.Column):
             yield each
-        elif not isinstance(each, exp.Query):
+        elif isinstance(each, exp.Query):
+            yield from (c for c in of_kind(each, exp.Column) if OUTER in c.meta)
+        else:
             waiting += each.iter_expressions(reverse=True)
 
 

@@ -116,10 +116,7 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
         return [pieces_of(_squares(x)), pieces_of(x), counting(x)]
     if call.name in ("covar_samp", "covar_pop", "corr"):
         return _pairwise_bases(call.name, x, within(separator.value(call.arguments[1]), rows))
-    raise Unsupported(
-        f"{call.name.upper()} over a sensitive column or under a sensitive condition",
-        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered",
-    )
+    raise _not_added(call)
 
 
 def _pairwise_bases(name: str, x: list[Branch], y: list[Branch]) -> list[Base]:
@@ -150,8 +147,22 @@ def sampled(call: Call) -> Unsupported:
     return Unsupported(
         f"{name} where rows are estimated: this release keeps a sample of them, or the query"
         " groups by a sensitive column",
-        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights",
+        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights, and"
+        " so are quantiles of a sensitive column",
     )
+
+
+def _not_added(call: Call) -> Unsupported:
+    """The refusal of an aggregate that is no formula over sums."""
+    hint = "COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered"
+    if call.name in ("min", "max"):
+        end = "low" if call.name == "min" else "high"
+        hint = (
+            "it is the value of one row, which perturbation hides: ask for a quantile of a"
+            f" sensitive column, QUANTILE_DISC(x, share) with a {end} share"
+        )
+    what = f"{call.name.upper()} over a sensitive column or under a sensitive condition"
+    return Unsupported(what, hint=hint)
 
 
 def _squares(branches: list[Branch]) -> list[Branch]:

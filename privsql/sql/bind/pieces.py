@@ -25,7 +25,7 @@ from itertools import product
 
 from sqlglot import exp
 
-from privsql.sql.nodes import Unsupported, bare, cast, copied, given, sql, wrapped
+from privsql.sql.nodes import Unsupported, bare, cast, copied, every, given, sql, wrapped
 
 # A condition that mixes more sensitive parts than this with public ones in one OR.
 MOST_PARTS = 4
@@ -229,6 +229,15 @@ def _unless_one(node: exp.Expr | None) -> exp.Expr | None:
 def counting(branches: Iterable[Branch]) -> tuple[Piece, ...]:
     """How many rows have a value that is not NULL."""
     return tuple(Piece(branch.guards, None, branch.truths, None) for branch in branches)
+
+
+def some_guard(branches: Sequence[Branch]) -> tuple[exp.Expr, ...]:
+    """What public columns must satisfy if any of the branches is to hold; nothing where all do."""
+    ways = [every(branch.guards) for branch in branches]
+    known = {sql(way): way for way in ways if way is not None}
+    if len(known) < len({sql(way) if way is not None else "" for way in ways}):
+        return ()
+    return (_connected(exp.Or, known.values()),) if known else (exp.Boolean(this=False),)
 
 
 def times(left: Iterable[Branch], right: Iterable[Branch]) -> list[Branch]:

@@ -7,12 +7,14 @@ from sqlglot import exp
 from privsql.sql.bind.aggregates import Call, read_call
 from privsql.sql.bind.from_clause import Rows, canonical, of_groups
 from privsql.sql.nodes import (
+    OUTER,
     Unsupported,
     bare,
     cast,
     chained,
     choose,
     column,
+    columns_of,
     copied,
     is_call,
     name_of,
@@ -84,7 +86,7 @@ class Remainder:
         if text in keys:
             return column(KEY(keys[text]))
         if isinstance(node, exp.Query):
-            return copied(node)
+            return self._of_groups(node, keys)
         if name_of(node) in ("grouping", "grouping_id"):
             texts = [sql(bare(e)) for e in node.expressions or [node.this]]
             if any(text not in keys for text in texts):
@@ -121,6 +123,23 @@ class Remainder:
             )
         made = copied(node)
         self._replace_children(made, keys)
+        return made
+
+    def _of_groups(self, query: exp.Expr, keys: dict[str, int]) -> exp.Expr:
+        """A sub-query beside groups; columns of the rows in it must be keys."""
+        if next(columns_of(query), None) is None:
+            return query.copy()
+        made = self._rows.public(query)
+        for each in list(columns_of(made)):
+            if sql(each) not in keys:
+                raise Unsupported(
+                    f"column {each.name!r} in a sub-query is neither aggregated nor in GROUP BY",
+                    hint="put it into GROUP BY",
+                    place=place_of(each, self._text),
+                )
+            key = column(KEY(keys[sql(each)]))
+            key.meta[OUTER] = True
+            each.replace(key)
         return made
 
     def _replace_children(self, node: exp.Expr, keys: dict[str, int]) -> None:

@@ -19,8 +19,9 @@ from itertools import product
 
 from sqlglot import exp
 
-from privsql.sql.bind.block import Aggregate, Builder, Leaf
+from privsql.sql.bind.block import LISTED, Aggregate, Builder, Leaf
 from privsql.sql.bind.comparisons import Constants
+from privsql.sql.bind.explicit_joins import half_joins, semi_to_exists
 from privsql.sql.bind.unknown_values import about_conditions
 from privsql.sql.catalog import Catalog, UnknownName
 from privsql.sql.expressions import with_columns
@@ -32,8 +33,10 @@ from privsql.sql.nodes import (
     copied,
     define,
     derived,
+    is_call,
     named,
     of_kind,
+    outermost,
     place_of,
     sources_of,
 )
@@ -67,6 +70,7 @@ from privsql.sql.reconstruct.columns import (
     OBSERVED,
     WITH_TOTAL,
 )
+from privsql.sql.subqueries.frozen import Exact
 
 
 class Compiler:
@@ -78,8 +82,9 @@ class Compiler:
         text: str,
         binds: Callable[[exp.Expr], bool] | None = None,
         constants: Constants | None = None,
+        exact: Exact | None = None,
     ) -> None:
-        self._showing = Showing(catalog, text, self._query, binds, constants)
+        self._showing = Showing(catalog, text, self._query, binds, constants, exact)
         self._outer = Outer(self._showing)
         self.parts, self.notices = self._showing.parts, self._showing.notices
         self._outermost: exp.Expr | None = None
@@ -93,6 +98,7 @@ class Compiler:
         check_question(tree, self._showing.text)
         # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
         self._outermost = tree
+        _mark_listed(tree)
         self._windows = tree.find(exp.Window) is not None
         made = self._query(tree)
         leaves = [part.leaf for part in self.parts]
@@ -111,6 +117,15 @@ class Compiler:
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
+        if block.possible:
+            text = (
+                "groups are those that could exist under the sensitive condition, by public rows"
+                " and domains; some of them may have no row"
+            )
+            if self._outermost is not None and self._outermost.find(exp.Limit, exp.Offset):
+                text += ", and LIMIT counts those as well"
+            self._showing.notice("domain", text)
+            return
         listed = block.sensitive_keys and not block.aggregates
         if listed or any(a.kind == "domain" for a in block.aggregates):
             self._showing.notice(
@@ -194,7 +209,10 @@ class Compiler:
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node)
         if isinstance(node, exp.Select):
-            if "rows" in map(self._showing.sources.kind, sources_of(node)):
+            kind = self._showing.sources.kind
+            if any(kind(join.this) == "rows" for join in half_joins(node)):
+                semi_to_exists(node, self._showing.sources.columns)
+            if "rows" in map(kind, sources_of(node)):
                 return self._leaf(node)
             return self._outer.outer(node)
         raise Unsupported(f"{node.key.upper()} as a query")
@@ -377,6 +395,26 @@ class Compiler:
             else:
                 made = part.bars(argument).written(field_)
             each.replace(exp.Paren(this=made))
+
+
+def _mark_listed(tree: exp.Expr) -> None:
+    """Mark the SELECTs whose rows are shown as they are: too many of them are no wrong number."""
+    if isinstance(tree, exp.Subquery):
+        _mark_listed(tree.this)
+    elif isinstance(tree, exp.Union):
+        _mark_listed(tree.left)
+        _mark_listed(tree.right)
+    elif isinstance(tree, exp.Select):
+        tree.meta[LISTED] = True
+        shown = {"expressions", "from_", "where", "order", "limit", "distinct", "kind", "with_"}
+        plain = not any(value for key, value in tree.args.items() if key not in shown)
+        source = tree.args["from_"].this if tree.args.get("from_") else None
+        counting = any(
+            next(outermost(p, lambda n: is_call(n) or isinstance(n, exp.Window)), None)
+            for p in tree.expressions
+        )
+        if plain and not counting and isinstance(source, exp.Subquery):
+            _mark_listed(source)
 
 
 def _observed(node: exp.Expr, used: list[int]) -> exp.Expr:

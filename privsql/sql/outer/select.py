@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from privsql.sql.bind.from_clause import Item, Rows
 from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, least, quotient, with_columns
 from privsql.sql.nodes import (
     Unsupported,
@@ -19,6 +20,7 @@ from privsql.sql.nodes import (
     of_kind,
     outermost,
     place_of,
+    queries_of,
     sources_of,
     sql,
 )
@@ -72,8 +74,9 @@ class Outer:
         # The copy's sources must keep the identity by which CTEs are found.
         sources = map(sources_of, (select, tree))
         items = [self._item(original, source) for original, source in zip(*sources, strict=True)]
+        around = self._public_rows(select, items)
         for node in nodes_in(tree, "expressions", "where", "group", "having", "qualify", "order"):
-            self._showing.subqueries(node)
+            self._showing.subqueries(node, around)
         hidden = [name for _, made in items if made is not None for name in made.hidden]
         repeated = {name for name in hidden if hidden.count(name) > 1}
         columns = _Columns(items, repeated, self._starred(select))
@@ -118,6 +121,16 @@ class Outer:
         whole = columns.whole and not nodes_in(tree, "where", "qualify", "limit", "offset")
         return Compiled(tree, outs, hidden, whole)
 
+    def _public_rows(self, select: exp.Select, items: list[tuple[str, Compiled | None]]) -> Rows:
+        """The rows of the public tables in FROM, as sub-queries may refer to them."""
+        found = []
+        for source, (alias, made) in zip(sources_of(select), items, strict=True):
+            names = self._showing.sources.names(source) if made is None and alias else None
+            if names is not None:
+                columns = {name.casefold(): (name, column(name, alias)) for name in names}
+                found.append(Item(alias, columns))
+        return Rows(tuple(found))
+
     def _starred(self, select: exp.Select) -> dict[str, list[str]]:
         """Columns of the public tables that a star of a SELECT stands for."""
         joins = select.args.get("joins") or ()
@@ -160,7 +173,7 @@ class Outer:
             return None
         constants: dict[str, exp.Expr] = {}
 
-        def constant(each: exp.Column) -> str:
+        def constant(each: exp.Expr) -> str:
             constants[CONSTANT(len(constants))] = copied(each)
             return CONSTANT(len(constants) - 1)
 
@@ -326,7 +339,7 @@ class Outer:
         names = [c.name for c in columns_of(node) if columns.uncertain(c)]
         return bool(divisors(node, names)) or self._showing.divides_by_query(node)
 
-    def _constant(self, node: exp.Column, block: int) -> str:
+    def _constant(self, node: exp.Expr, block: int) -> str:
         """The name of a constant of the row in a block's definitions, the same for the same."""
         text = sql(node)
         prefix = hidden_name(block, "")
@@ -531,17 +544,25 @@ def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
 def _defined(
     node: exp.Expr,
     find: Callable[[exp.Column], tuple[str, Out] | None],
-    constant: Callable[[exp.Column], str],
+    constant: Callable[[exp.Expr], str],
 ) -> exp.Expr:
     """An expression in which estimates are their definitions, and all else constants."""
+    holder, settled = exp.Paren(this=node.copy()), set[str]()
 
     def written(each: exp.Column) -> exp.Expr:
+        if each.name in settled and not each.table:
+            return each
         hit = find(each)
         if hit is not None and hit[1].estimate and hit[1].definition is not None:
             return exp.Paren(this=copied(hit[1].definition))
         return column(constant(each))
 
-    return bare(with_columns(node, written))
+    for query in list(queries_of(holder)):
+        if next(columns_of(query), None) is not None:  # it refers to the row: one value of it
+            made = column(constant(query))
+            settled.add(made.name)
+            query.replace(made)
+    return bare(with_columns(holder.this, written))
 
 
 def _paired(definition: exp.Expr, part: Part) -> bool:

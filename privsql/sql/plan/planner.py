@@ -21,6 +21,7 @@ from sqlglot import exp
 from privsql.channels.channel import MATRIX_LIMIT
 from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
 from privsql.sql.bind.block import Block, Mode, Quantile
+from privsql.sql.bind.from_clause import ONE
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.disclosure.evidence import Behind, behind, secrets_scan, supports_of
 from privsql.sql.disclosure.group_ranges import Membership
@@ -106,6 +107,7 @@ class Databases:
     mirror: Callable[[Printed], Described]  # where empty tables of the release's shape are
     audit: Callable[[Printed], Described] | None  # where the tables of an audit are
     domain: Callable[[str], str]  # the table with a column's domain
+    exact: Callable[[Printed], pa.Table]  # where published rows are, over public columns alone
     evaluated: Callable[[Printed, Mapping[str, pa.Table]], pa.Table]
 
 
@@ -119,6 +121,7 @@ class Wanted:
     accounted: bool = False  # answers are held against earlier ones
     judged: bool = True  # personal groups are looked at
     order: int | None = None  # of published rows, where they may be listed
+    described: bool = False  # only the columns of an answer are asked for
 
 
 @dataclass(frozen=True)
@@ -136,13 +139,20 @@ class PlanWriter:
         The rows of one person would count several times, and intervals would be too narrow.
         """
         for join in block.rows.joins:
-            theirs = [copied(node) for _, node in join.on]
+            theirs = [copied(each.theirs) for each in join.on]
             many = named(exp.Count(this=exp.Star()), "many")
             counted = select(under(join.table, join.alias), many).group_by(*theirs, copy=False)
-            counted.where(every(given(copied(node)) for node in theirs), copy=False)
+            given_ = every(given(copied(each.theirs)) for each in join.on if not each.safe)
+            if given_ is not None:
+                counted.where(given_, copy=False)
             worst = select(derived(counted, "keys"), exp.Max(this=column("many")))
             (most,) = self._asked(worst).column(0).to_pylist()
             if most is not None and most > 1:
+                if any(each.name == ONE for each in theirs):
+                    raise FanOut(
+                        "a join without a condition multiplies published rows",
+                        hint="join on the key of the public table: ON t.x = d.x",
+                    )
                 raise FanOut(
                     "the public table joined here has several rows for one key",
                     hint="join a table that is unique on the key: GROUP BY or DISTINCT it first",

@@ -40,6 +40,7 @@ from privsql.sql.plan.planner import (
     read_parameters,
     whole,
 )
+from privsql.sql.subqueries.frozen import Exact
 
 __all__ = ["Answered", "Databases", "Direct", "Given", "Planned", "QueryPlanner", "Wanted"]
 
@@ -101,7 +102,10 @@ class QueryPlanner:
             if rows is not None:
                 return _listed(rows, parameters, described, wanted.order)
         constants = Constants(parameters, self._databases.run)
-        compiler = Compiler(self._catalog, statement.source, self._binds(parameters), constants)
+        asks = None if wanted.described else self._databases.exact
+        exact = Exact(self._catalog, parameters, asks, self._databases.mirror)
+        binds = self._binds(parameters)
+        compiler = Compiler(self._catalog, statement.source, binds, constants, exact)
         try:
             compiled = compiler.compile(tree)
         except NotSupportedError:

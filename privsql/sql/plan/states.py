@@ -32,10 +32,12 @@ from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
 from privsql.sql.bind.block import Block, owners
+from privsql.sql.bind.from_clause import Equality
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.nodes import (
     chained,
     column,
+    columns_of,
     copied,
     derived,
     named,
@@ -44,6 +46,7 @@ from privsql.sql.nodes import (
     select,
     sql,
     table,
+    wrapped,
 )
 from privsql.sql.plan.grids import listed, representatives, too_large
 from privsql.sql.reconstruct.columns import ATOM, CODE, HIDDEN, TRUTH, UNKNOWN
@@ -350,7 +353,11 @@ def _written(node: exp.Expr, places: Mapping[str, exp.Column], branch: bool = Fa
         return copied(place)
 
     def written(child: exp.Expr) -> exp.Expr:
-        if isinstance(child, exp.Query | exp.DataType):
+        if isinstance(child, exp.DataType):
+            return child
+        if isinstance(child, exp.Query):
+            for each in list(columns_of(child)):
+                each.replace(_written(each, places))
             return child
         arm = isinstance(node, exp.Case) and isinstance(child, exp.If)
         return _written(child, places, arm)
@@ -365,7 +372,9 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
     for child in node.iter_expressions():
         if isinstance(node, exp.Case) and isinstance(child, exp.If):
             yield from _operands(child)
-        elif not isinstance(child, exp.Query | exp.DataType):
+        elif isinstance(child, exp.Query):
+            yield from columns_of(child)  # of the rows around it
+        elif not isinstance(child, exp.DataType):
             yield child
 
 
@@ -402,11 +411,16 @@ def joined_to(
     select: exp.Select,
     joined: exp.Expr,
     alias: str,
-    on: Sequence[tuple[exp.Expr, exp.Expr]],
+    on: Sequence[Equality],
     kind: str = "LEFT",
 ) -> exp.Select:
     """Add a public table to a SELECT under its canonical alias."""
-    equal = [exp.EQ(this=copied(ours), expression=copied(theirs)) for ours, theirs in on]
+    equal = [
+        (exp.NullSafeEQ if each.safe else exp.EQ)(
+            this=wrapped(copied(each.ours)), expression=copied(each.theirs)
+        )
+        for each in on
+    ]
     side = kind if kind == "LEFT" else None
     source = under(joined, alias)
     on_all = chained(exp.And, equal)
