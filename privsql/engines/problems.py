@@ -39,6 +39,9 @@ class OutOfMemoryError(OperationalError, code="memory", sqlstate="53200"):
 KERNEL, INPUT = "KernelError: ", "InputError: "
 
 # About the statement and nothing else; the first line says it, the rest guesses at names.
+# What DuckDB says of a scalar sub-query with several rows.
+SEVERAL = "More than one row returned by a subquery"
+
 _TOLD = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
 
 # In this order: the first that fits.
@@ -126,6 +129,11 @@ def translated(problem: Exception) -> Error:
     text = str(problem)
     if isinstance(problem, duckdb.InvalidInputException) and INPUT in text:
         return DataError(text.split(INPUT, 1)[1].splitlines()[0])
+    if isinstance(problem, duckdb.InvalidInputException) and SEVERAL in text:
+        return DataError(
+            "a sub-query that stands for one value has several rows",
+            hint="let it give one row: aggregate, or add ORDER BY ... LIMIT 1",
+        )
     if isinstance(problem, duckdb.InvalidInputException) and KERNEL in text:
         # No statement of a user's makes such a call: we did.
         return InternalError(

@@ -12,7 +12,7 @@ from privsql.session.executor import Workspace
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog
 from privsql.sql.parse.statement import Statement
-from privsql.sql.plan.planner import typed_query
+from privsql.sql.plan.planner import Printed, typed_query
 from privsql.sql.plan.query import Databases, Given, Planned, QueryPlanner, Wanted
 
 
@@ -22,7 +22,7 @@ class Planning:
     ``memory`` answers, and evaluates expressions over domains; ``mirror`` has the tables of
     the release without any row, so that DuckDB itself can say what a query's columns are;
     ``wanted`` is what holds for all of its statements; ``audited`` opens the tables of an audit;
-    ``workspace`` has those of the statement.
+    ``workspace`` has those of the statement; ``scan`` runs beside the published table.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Planning:
         wanted: Wanted,
         audited: Callable[[], MemoryEngine],
         workspace: Workspace,
+        scan: Callable[[Printed], pa.Table],
     ) -> None:
         self._catalog = catalog
         self._memory = memory
@@ -47,19 +48,27 @@ class Planning:
                 lambda printed: mirror.describe(*printed.both),
                 lambda printed: audited().describe(*printed.both),
                 self._domain,
+                scan,
                 workspace.prepared,
             ),
         )
 
     def plan(
-        self, statement: Statement, given: Given, settings: Settings, form: str | None = None
+        self,
+        statement: Statement,
+        given: Given,
+        settings: Settings,
+        form: str | None = None,
+        described: bool = False,
     ) -> Planned:
-        """Plan a statement: all work before a published row is read.
+        """Plan a statement: all work before its scans, and exact answers that it compares with.
 
         ``form`` is that of the scans (see ``sql.scan.forms``), where it is not chosen by cost.
+        ``described`` says that only columns are asked for, so that nothing is read.
         """
         self._workspace.clear()
-        wanted = replace(self._wanted, iterative=settings.estimator == "iterative", form=form)
+        iterative = settings.estimator == "iterative"
+        wanted = replace(self._wanted, iterative=iterative, form=form, described=described)
         return self._planner.plan(statement, given, wanted)
 
     def _domain(self, name: str) -> str:

@@ -177,6 +177,7 @@ class Session:
             wanted,
             self._audited.memory,
             self._workspace,
+            lambda printed: self._engine.scan(*printed.both),
         )
         about = About(
             release, self.catalog, manifest.policy, self._total, self._tables, self.limits.memory
@@ -258,7 +259,9 @@ class Session:
             for samples in (False, True) if types else (False,):
                 open_ = without_values(statement, types, samples=samples)
                 try:
-                    planned = watch.breakable(partial(self._planning.plan, open_, None, settings))
+                    planned = watch.breakable(
+                        partial(self._planning.plan, open_, None, settings, described=True)
+                    )
                 except (ProgrammingError, NotSupportedError) as found:
                     problem = problem or found
                 else:
@@ -428,10 +431,11 @@ class Session:
         asked = [
             plan.doubtful
             for plan, scanned in zip(planned.plans, scans, strict=True)
-            if plan.doubtful is not None and scanned.num_rows * plan.told <= MOST_RESCANNED
+            if plan.doubtful and scanned.num_rows * plan.told <= MOST_RESCANNED
         ]
         return self.rescan and any(
-            self._memory.run(*each.both).column(0).to_pylist() == [True] for each in asked
+            all(self._memory.run(*each.both).column(0).to_pylist() == [True] for each in queries)
+            for queries in asked
         )
 
     def _gap(

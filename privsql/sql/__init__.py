@@ -7,6 +7,7 @@ catalog      what is known of a release: columns, domains, public tables
 parameters   bound values, and printed statements
 
 parse        text to a statement that may run
+subqueries   sub-queries beside published rows, as constants and public tables
 bind         a SELECT to a block: keys, conditions and pieces of aggregates
 plan         a block to states of its sensitive columns, a scan and a reconstruction
 scan         one pass over the published table, in one of four forms

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tests.oracle.aggregates import Aggregate, Aggregates, scale_query
 from tests.oracle.expressions import Expressions
 from tests.oracle.nodes import EMPTY, Node, Output, clause, items, node, touches
-from tests.oracle.sources import Source
+from tests.oracle.sources import Source, where_of
 from tests.oracle.tables import COLUMNS, Column
 
 MARKER = "rows_n"
@@ -62,7 +62,8 @@ class Blocks:
         condition: Node | None = None
         if rng.random() < 0.6:
             condition = expressions.condition(2)
-            where = clause(" WHERE ", condition, feature="where")
+        where = where_of(source, condition, "where") or EMPTY
+        if condition is not None:
             context.append(where)
         exact = not any(c.sensitive for c in source.columns) and not any(map(touches, context))
         aggregates = Aggregates(rng, expressions, exact)

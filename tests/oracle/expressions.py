@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.oracle.nodes import Node, features, items, literal, node
+from tests.oracle.subqueries import subquery
 from tests.oracle.tables import Column
 
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
@@ -67,6 +68,10 @@ class Expressions:
 
     def atom(self) -> Node:
         rng = self.rng
+        if rng.random() < 0.05:
+            made = subquery(rng, self.columns)
+            if made is not None:
+                return made
         if rng.random() < 0.2:
             pair = self._pair()
             if pair is not None:

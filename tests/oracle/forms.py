@@ -49,6 +49,15 @@ SENSITIVE = {
     "work": ("work = 'ams'", "work IN ('ber', 'cph')"),
 }  # fmt: skip
 PUBLIC = ("sex = 'F'", "member", "city <> 'ams'", "floor >= 1", "cost > 200", "score < 0.5")
+# With sub-queries: of the rows around them, and over exact answers.
+BESIDE = (
+    "EXISTS (SELECT 1 FROM kinds AS i WHERE i.disease = visits.disease AND i.severity > 0)",
+    "city IN (SELECT i.city FROM cities AS i WHERE i.people > 800)",
+    "NOT EXISTS (SELECT 1 FROM cities AS i WHERE i.city = visits.city AND i.people < cost * 10)",
+    "cost > (SELECT AVG(b.cost) FROM visits AS b)",
+    "city IN (SELECT b.city FROM visits AS b GROUP BY 1 ORDER BY COUNT(*), 1 LIMIT 2)",
+    "cost >= (SELECT AVG(b.cost) FROM visits AS b WHERE b.sex = visits.sex)",
+)
 KEYS = ("sex", "city", "member", "floor // 2")
 VALUES = ("cost", "score", "floor", "age", "age * 2 - 1", "SIGN(age - 30)", "ABS(age - 33)",
           "LEAST(age, 30)", "GREATEST(age, 40)", "age * cost", "COALESCE(age, 0)")  # fmt: skip
@@ -70,6 +79,8 @@ def question(rng: random.Random, *, there: bool = False, done: Collection[str] =
         where.append(rng.choice(PUBLIC))
     # Counts alone, which every form can answer; conditions, which can be counted; and values.
     style = rng.choices(("counts", "conditions", "values"), (7, 2, 1))[0]
+    if rng.random() < 0.1:
+        where.append(rng.choice(BESIDE))
     style = "counts" if {STATES, COUNTS, WEIGHTS} <= set(done) else style
     items = []
     for i in range(rng.choice((1, 1, 2, 2, 3))):

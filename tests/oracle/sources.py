@@ -15,13 +15,14 @@ class Source:
     """A relation with one row a published row.
 
     ``filters`` are the nodes that decide which rows there are: conditions of sub-selects and
-    inner joins.  ``with_`` are the CTEs it needs.
+    inner joins.  ``with_`` are the CTEs it needs, ``keys`` what WHERE must say of comma joins.
     """
 
     node: Node
     columns: tuple[Column, ...]
     filters: tuple[Node, ...] = ()
     with_: tuple[Node, ...] = ()
+    keys: tuple[Node, ...] = ()
 
     def before(self) -> tuple[str | Node, ...]:
         """What a query of its own has to start with to see this source."""
@@ -59,6 +60,13 @@ def joined(rng: random.Random, columns: tuple[Column, ...]) -> Source:
     )
     on = next(c for c in COLUMNS if c.name == own).under("t")
     others = [c.under("t") for c in columns if c.name != own]
+    shape = rng.random()
+    if shape < 0.15:
+        return _half(rng, (on, *others), table, key)
+    if shape < 0.35:
+        return _answer(rng, columns)
+    if shape < 0.55:
+        return _comma(rng, (on, *others), table, key, extra)
     left = rng.random() < 0.5
     word = rng.choice(("LEFT JOIN", "LEFT OUTER JOIN") if left else ("JOIN", "INNER JOIN"))
     role = "sensitive" if on.sensitive else "public"
@@ -73,14 +81,83 @@ def joined(rng: random.Random, columns: tuple[Column, ...]) -> Source:
     return Source(at, (on, *others, *brought), () if left else (condition,))
 
 
+def _half(rng: random.Random, columns: tuple[Column, ...], table: str, key: str) -> Source:
+    """SEMI and ANTI joins: rows that have a partner, or none."""
+    word = rng.choice(("SEMI", "ANTI"))
+    condition = node("join", refer(columns[0]), f" = d.{key}")
+    at = node(
+        "source", f"{TABLE} AS t {word} JOIN {table} AS d ON ", condition,
+        feature=f"{word.lower()} join",
+    )  # fmt: skip
+    return Source(at, columns, (condition,))
+
+
+def _comma(
+    rng: random.Random,
+    columns: tuple[Column, ...],
+    table: str,
+    key: str,
+    extra: tuple[Column, ...],
+) -> Source:
+    """A comma join: its key is in WHERE, its tables stand in any order."""
+    on = columns[0]
+    condition = Node("join", (refer(on), f" = d.{key}"), needed=True)
+    listed = [f"{TABLE} AS t", f"{table} AS d"]
+    rng.shuffle(listed)
+    role = "sensitive" if on.sensitive else "public"
+    at = node("source", ", ".join(listed), feature=f"comma join on a {role} column")
+    brought = [replace(c, sensitive=on.sensitive, ref=f"d.{c.name}") for c in extra]
+    return Source(at, (*columns, *brought), (condition,), keys=(condition,))
+
+
+def _answer(rng: random.Random, columns: tuple[Column, ...]) -> Source:
+    """A join with an exact answer over the same rows, unique on its keys."""
+    keys = ("city",) if rng.random() < 0.5 else ("sex", "floor")
+    made = "COUNT(*) AS many, MAX(cost) AS most, MIN(born) AS eldest"
+    where = rng.choice(("", " WHERE member", " WHERE price > 20"))
+    named = ", ".join(f"{key} AS its_{key}" for key in keys)
+    inner = f"SELECT {named}, {made} FROM {TABLE}{where} GROUP BY {', '.join(keys)}"
+    own = [next(c for c in COLUMNS if c.name == name).under("t") for name in keys]
+    rest = [c.under("t") for c in columns if c.name not in keys]
+    word, left = rng.choice((("JOIN", False), ("LEFT JOIN", True)))
+    parts: list[str | Node] = []
+    for each in own:
+        sign = rng.choice(("=", "IS NOT DISTINCT FROM"))
+        parts += [" AND " if parts else "", refer(each), f" {sign} d.its_{each.name}"]
+    condition = node("join", *parts)
+    with_: tuple[Node, ...] = ()
+    if rng.random() < 0.3:
+        with_ = (node("cte", f"m AS ({inner})", feature="cte with an exact answer"),)
+        table = "m AS d"
+    else:
+        table = f"({inner}) AS d"
+    feature = f"{'left ' if left else ''}join with an exact answer"
+    at = node("source", f"{TABLE} AS t {word} {table} ON ", condition, feature=feature)
+    brought = (
+        Column("many", "int", (3, 10, 25), nullable=True, key=False, ref="d.many"),
+        Column("most", "int", (200, 333), nullable=True, key=False, ref="d.most"),
+        Column("eldest", "date", COLUMNS[7].samples, nullable=True, key=False, ref="d.eldest"),
+    )
+    return Source(at, (*own, *rest, *brought), () if left else (condition,), with_)
+
+
+def where_of(source: Source, condition: Node | None, feature: str) -> Node | None:
+    """WHERE with what the source needs there and a condition of one's own."""
+    if not source.keys:
+        return None if condition is None else clause(" WHERE ", condition, feature=feature)
+    parts = [*source.keys, *([] if condition is None else [condition])]
+    return node("where", " WHERE ", items("and", parts, " AND ", len(source.keys)))
+
+
 def selected(rng: random.Random, inner: Source, *, cte: str = "") -> Source:
     """A sub-select, or a CTE, that filters and projects."""
-    where: list[Node] = []
     filters = list(inner.filters)
+    condition = None
     if rng.random() < 0.6:
         condition = Expressions(rng, inner.columns).condition(1)
-        where.append(clause(" WHERE ", condition, feature="filter in a sub-select"))
         filters.append(condition)
+    made_where = where_of(inner, condition, "filter in a sub-select")
+    where = [] if made_where is None else [made_where]
     shown: list[Node] = []
     columns: list[Column] = []
     for column in inner.columns:

@@ -146,7 +146,7 @@ def test_a_layer_that_misreads_is_caught(
     readers: list[Reader], name: str, old: str, new: str
 ) -> None:
     by = [Spoilt(readers[0], lambda sql: sql.replace(old, new))]
-    assert any(each.kind == "estimates" for each in tried(by, [name], 4, SEED).broken)
+    assert any(each.kind == "estimates" for each in tried(by, [name], 6, SEED).broken)
 
 
 # --- the rules of comparison -------------------------------------------------------------

@@ -54,7 +54,13 @@ parameters ?, parameters $1, parameters $name, comment, case of 0 and 1, case wi
 decimals, case of numbers, case of several conditions, case of a column, condition cast, if value,
 sign value, abs value, least value, greatest value, sign in a condition, least in a condition,
 greatest in a condition, sum of a condition, avg of a condition, share by a sum, aggregates of
-several columns, filter beside case
+several columns, filter beside case, in an exact answer, not in a list with null, in a public
+table, compared with nothing, compared with all, compared with an exact answer, exists in a public
+table, not exists in a public table, one value of a public table, exists among the rows, count of
+the rows that fit, exists by two columns, in a correlated list, not in a correlated list, compared
+with the rows that fit, exists by an inequality, semi join, anti join, comma join on a public
+column, comma join on a sensitive column, join with an exact answer, left join with an exact
+answer, cte with an exact answer
 """
 
 

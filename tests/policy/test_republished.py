@@ -22,6 +22,7 @@ from tests.policy.republished import (
     join,
     publish,
 )
+from tests.sizes import sized
 
 
 @pytest.fixture
@@ -210,3 +211,41 @@ def test_damage_stops_answers(tmp_path: Path, history: Path, damage: str) -> Non
     connection.close()
     user = "eve" if "eve" in damage else "ann"
     assert ask(release, history, TOTAL, user=user) == ["history"]
+
+
+# Of three wards' rows: questions with a sub-query, and without the group by what it said then.
+OLD = "pay < 34.5"
+BESIDE = {
+    "a value": (
+        f"{TOTAL} AND pay < (SELECT AVG(pay) FROM wards)",
+        f"{TOTAL} AND {OLD} AND NOT ({GROUP})",
+    ),
+    "a list": (
+        f"{TOTAL} AND pay IN (SELECT pay FROM wards GROUP BY pay ORDER BY pay LIMIT 25)",
+        f"{TOTAL} AND pay <= 34 AND NOT EXISTS (SELECT 1 FROM wards AS b WHERE b.town = wards.town"
+        " AND b.shift = wards.shift AND b.town = 'c' AND b.shift = 'x')",
+    ),
+    "a mean of each town": (
+        f"{TOTAL} AND pay < (SELECT AVG(b.pay) FROM wards AS b WHERE b.shift = wards.shift)",
+        f"{TOTAL} AND pay < (CASE shift WHEN 'x' THEN 34.5 ELSE 34.5 END) AND NOT ({GROUP})",
+    ),
+    "a joined answer": (
+        "SELECT COUNT(*) FROM wards, (SELECT AVG(pay) AS mean FROM wards) AS s WHERE pay < mean AND"
+        " ill = 'flu'",
+        f"{TOTAL} AND {OLD} AND NOT ({GROUP})",
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", sized(["a list", "a joined answer"], list(BESIDE)))
+def test_an_account_holds_what_a_sub_query_said_then(
+    tmp_path: Path, history: Path, pair: str
+) -> None:
+    """The mean of the next publication is another one: the rows that were counted are not."""
+    first, second = BESIDE[pair]
+    release = publish(tmp_path)
+    assert ask(release, history, first) == [""]
+    more = "SELECT 'd', 'y', 55 + (i % 3)::INTEGER, 'flu' FROM range(60) AS r(i)"
+    publish(tmp_path, f"{ROWS} UNION ALL {more}")
+    assert ask(release, history, second) == ["difference"]
+    assert ask(release, history, second, user="eve") == [""]

@@ -102,6 +102,15 @@ def page() -> str:
         " and",
         "within aggregates, and the alias in HAVING, unless the column is a key, and in ORDER BY",
         "where the name stands alone, as in DuckDB.",
+        "",
+        "A sub-query beside published rows, or an answer joined with them, must be exact: over"
+        " public",
+        "tables and public columns of the published table. It is asked once, before the scan, and"
+        " its",
+        "answer of at most 20,000 values takes its place; so it selects rows as any public"
+        " condition",
+        "does, and is judged as one. A row cannot be compared with an estimate: ask for that"
+        " first.",
     ]
     for topic in dict.fromkeys(one.topic for one in CONSTRUCTS):
         lines += ["", f"## {topic}", "", "| construct | example | verdict |", "|---|---|---|"]

@@ -199,21 +199,41 @@ def test_having_may_ask_whether_there_are_public_rows(session, table):
     same(session, table, f"SELECT * FROM ({counted}) WHERE NOT EXISTS (SELECT * FROM nothing)")
 
 
+AROUND = [
+    "EXISTS (SELECT * FROM illness WHERE illness.disease = patients.disease)",
+    "NOT EXISTS (SELECT * FROM illness WHERE illness.disease = patients.disease)",
+    "EXISTS (SELECT * FROM illness WHERE class = 'virus' AND age > 30)",
+    "EXISTS (SELECT * FROM jobs WHERE jobs.pay = patients.cost)",
+    "EXISTS (SELECT patients.age FROM jobs)",
+    "EXISTS (SELECT * FROM patients)",
+    "age IN (SELECT pay + cost FROM jobs)",
+    "EXISTS (SELECT * FROM patients AS t WHERE t.cost > patients.cost AND t.job = patients.job)",
+    "EXISTS (SELECT * FROM jobs AS t JOIN jobs AS j0 ON t.job = j0.job WHERE t.job = patients.job)",
+    "EXISTS (SELECT 1 FROM jobs WHERE pay > 1 AND EXISTS (SELECT 1 AS age WHERE age > 30))",
+]
+
+
+@pytest.mark.parametrize("condition", AROUND)
+def test_sub_queries_may_refer_to_the_rows_around_them(session, table, condition):
+    same(session, table, f"SELECT COUNT(*) AS n FROM patients WHERE {condition}")
+    same(session, table, f"SELECT job, COUNT(*) AS n FROM patients WHERE {condition} GROUP BY job")
+    flu = f"FILTER (WHERE disease = 'flu' AND {condition})"
+    same(session, table, f"SELECT COUNT(*) {flu} AS n FROM patients")
+
+
 @pytest.mark.parametrize(
     "condition",
     [
-        "EXISTS (SELECT * FROM illness WHERE illness.disease = patients.disease)",
-        "NOT EXISTS (SELECT * FROM illness WHERE illness.disease = patients.disease)",
-        "EXISTS (SELECT * FROM illness WHERE class = 'virus' AND age > 30)",
-        "EXISTS (SELECT * FROM jobs WHERE jobs.pay = patients.cost)",
-        "EXISTS (SELECT patients.age FROM jobs)",
-        "EXISTS (SELECT * FROM patients)",
         "EXISTS (SELECT * FROM patients AS p WHERE p.disease = 'flu')",
-        "age IN (SELECT pay + cost FROM jobs)",
+        "EXISTS (SELECT DISTINCT * FROM patients)",
+        "EXISTS (SELECT * FROM jobs JOIN patients AS p USING (job) WHERE p.age > 30)",
+        "cost IN (SELECT pay FROM jobs, patients AS p WHERE p.disease = patients.disease)",
+        "cost > (SELECT COUNT(disease) FROM patients)",
+        "cost > (SELECT COUNT(*) FROM patients AS p JOIN illness USING (disease))",
         "disease IN (SELECT * FROM (SELECT p.disease FROM patients AS p))",
     ],
 )
-def test_sub_queries_that_look_at_published_rows_are_refused(session, condition):
+def test_sub_queries_that_look_at_sensitive_values_are_refused(session, condition):
     for text in (
         f"SELECT COUNT(*) FROM patients WHERE {condition}",
         f"SELECT COUNT(*) FILTER (WHERE {condition}) FROM patients",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, pieces_of, times, within
-from privsql.sql.nodes import Unsupported, column, every, name_of, number, when, wrapped
+from privsql.sql.nodes import Unsupported, column, copied, every, name_of, number, when, wrapped
 
 # Names of DuckDB that mean the same.
 SAME = {
@@ -116,10 +116,7 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
         return [pieces_of(_squares(x)), pieces_of(x), counting(x)]
     if call.name in ("covar_samp", "covar_pop", "corr"):
         return _pairwise_bases(call.name, x, within(separator.value(call.arguments[1]), rows))
-    raise Unsupported(
-        f"{call.name.upper()} over a sensitive column or under a sensitive condition",
-        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered",
-    )
+    raise _not_added(call)
 
 
 def _pairwise_bases(name: str, x: list[Branch], y: list[Branch]) -> list[Base]:
@@ -150,8 +147,22 @@ def sampled(call: Call) -> Unsupported:
     return Unsupported(
         f"{name} where rows are estimated: this release keeps a sample of them, or the query"
         " groups by a sensitive column",
-        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights",
+        hint="COUNT, SUM, AVG, VAR, STDDEV, COVAR and CORR are estimated from their weights, and"
+        " so are quantiles of a sensitive column",
     )
+
+
+def _not_added(call: Call) -> Unsupported:
+    """The refusal of an aggregate that is no formula over sums."""
+    hint = "COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered"
+    if call.name in ("min", "max"):
+        end = "low" if call.name == "min" else "high"
+        hint = (
+            "it is the value of one row, which perturbation hides: ask for a quantile of a"
+            f" sensitive column, QUANTILE_DISC(x, share) with a {end} share"
+        )
+    what = f"{call.name.upper()} over a sensitive column or under a sensitive condition"
+    return Unsupported(what, hint=hint)
 
 
 def _squares(branches: list[Branch]) -> list[Branch]:
@@ -246,7 +257,7 @@ def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
 
 
 def _product(one: exp.Expr, two: exp.Expr) -> exp.Expr:
-    return _paren(exp.Mul(this=one.copy(), expression=two.copy()))
+    return _paren(exp.Mul(this=copied(one), expression=copied(two)))
 
 
 def _minus_square(mean: exp.Expr, one: exp.Expr, two: exp.Expr) -> exp.Expr:
@@ -283,12 +294,12 @@ def _over(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
 
 def unless_zero(n: exp.Expr, value: exp.Expr) -> exp.Expr:
     """NULL where nothing was counted, as SQL's SUM of nothing."""
-    return when(exp.NEQ(this=n.copy(), expression=number(0)), value.copy())
+    return when(exp.NEQ(this=copied(n), expression=number(0)), copied(value))
 
 
 def _rounding(scale: exp.Expr) -> exp.Expr:
     """What may be left of nothing where squares of this size were subtracted."""
-    return exp.Mul(this=number(1e-12), expression=exp.Abs(this=scale.copy()))
+    return exp.Mul(this=number(1e-12), expression=exp.Abs(this=copied(scale)))
 
 
 def _positive(node: exp.Expr, scale: exp.Expr) -> exp.Expr:
@@ -302,12 +313,12 @@ def _positive(node: exp.Expr, scale: exp.Expr) -> exp.Expr:
 
 def _where_above(node: exp.Expr, *spreads: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
     """NULL unless all spreads are above zero: a root has no slope there, and no error."""
-    above = [exp.GT(this=spread.copy(), expression=_rounding(scale)) for spread, scale in spreads]
+    above = [exp.GT(this=copied(spread), expression=_rounding(scale)) for spread, scale in spreads]
     return when(every(above), node)
 
 
 def _bessel(node: exp.Expr, n: exp.Expr) -> exp.Expr:
     """``node * n / (n - 1)``, NULL up to one row."""
-    share = _over(n.copy(), _paren(exp.Sub(this=n.copy(), expression=number(1))))
-    more = exp.GT(this=n.copy(), expression=number(1))
+    share = _over(copied(n), _paren(exp.Sub(this=copied(n), expression=number(1))))
+    more = exp.GT(this=copied(n), expression=number(1))
     return when(more, exp.Mul(this=wrapped(node), expression=share))

@@ -12,16 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Literal
 
 from sqlglot import exp
 
 from privsql.sql.bind import aggregates
-from privsql.sql.bind.aggregates import Base, Call
+from privsql.sql.bind.aggregates import Base, Call, read_call
 from privsql.sql.bind.from_clause import Rows, conditions_of, projected
 from privsql.sql.bind.grouping import not_shown, read_grouping
-from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, is_true, within
+from privsql.sql.bind.pieces import (
+    Branch,
+    Piece,
+    Separator,
+    counting,
+    is_true,
+    some_guard,
+    within,
+)
 from privsql.sql.bind.remainder import Remainder, given_name
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.nodes import (
@@ -29,10 +37,14 @@ from privsql.sql.nodes import (
     aliases_of,
     bare,
     columns_of,
+    copied,
     given,
     place_of,
 )
 from privsql.sql.parse.forbidden import Refusing
+
+# The mark of a SELECT whose rows are shown as they are, so that they may be too many.
+LISTED = "privsql_listed"
 
 OURS = ("stderr", "low", "high", "reliable", "observed")
 
@@ -112,6 +124,18 @@ class Block:
     sensitive: frozenset[str]  # sensitive columns anywhere in it
     joins: dict[str, str]  # alias of a joined table -> the sensitive column it hangs on, or ""
     conditions: tuple[exp.Expr, ...] = ()  # of WHERE, as they were written
+    possible: bool = False  # its groups are those that could exist: sensitive values decide
+
+    @cached_property
+    def pieces(self) -> tuple[list[Piece], list[list[int]]]:
+        """All different pieces, and those of each base by their place."""
+        found: list[Piece] = []
+        index: dict[str, int] = {}
+        for base in self.bases:
+            for piece in base:
+                if index.setdefault(piece.key, len(found)) == len(found):
+                    found.append(piece)
+        return found, [[index[piece.key] for piece in base] for base in self.bases]
 
     @property
     def sensitive_keys(self) -> list[int]:
@@ -131,13 +155,7 @@ class Block:
 
 def pieces_of_block(block: Block) -> tuple[list[Piece], list[list[int]]]:
     """All different pieces of a block, and those of each base by their place."""
-    found: list[Piece] = []
-    index: dict[str, int] = {}
-    for base in block.bases:
-        for piece in base:
-            if index.setdefault(piece.key, len(found)) == len(found):
-                found.append(piece)
-    return found, [[index[piece.key] for piece in base] for base in block.bases]
+    return block.pieces
 
 
 def owners(node: exp.Expr, catalog: Catalog, joins: Mapping[str, str]) -> set[str]:
@@ -179,6 +197,10 @@ class Builder:
         roles: dict[str, str] = {}
         for join in self._rows.joins:
             used = {each for ours, _ in join.on for each in owners(ours, self._catalog, roles)}
+            if any(used) and any(each.safe for each in join.on):
+                raise Unsupported(
+                    "a join on a sensitive column by IS NOT DISTINCT FROM", hint="join with ="
+                )
             if len(used) > 1 and any(used):
                 raise Unsupported(
                     "a join with a public table on several columns of which one is sensitive",
@@ -204,30 +226,31 @@ class Builder:
         where = [*self._rows.where, *conditions_of(select, self._rows)]
         projections = [self._projection(p, aliases) for p in select.expressions]
         keys, sets, grouped = read_grouping(select, projections, aliases, self._rows, self._text)
-        for node in (*where, *keys, *(ours for join in self._rows.joins for ours, _ in join.on)):
+        where = list(map(self._rows.public, where))
+        shown = list(map(self._rows.public, keys))
+        for node in (*where, *shown, *(e.ours for join in self._rows.joins for e in join.on)):
             self._refusing.nodes(node)
         for join in self._rows.joins:
             if not isinstance(join.table, exp.Table):
                 self._refusing.query(join.table.this)
             if self._joins[join.alias] and join.kind == "INNER":
-                where.append(given(join.on[0][1].copy()))
+                where.append(given(copied(join.on[0].theirs)))
         guards = tuple(node for node in where if not self.sensitive(node) and not is_true(node))
         conditions = [self._separator.condition(node) for node in where if self.sensitive(node)]
         branches = reduce(within, conditions, [Branch()])
-        bound = tuple(Key(key, self.sensitive(key)) for key in keys)
+        bound = tuple(Key(key, self.sensitive(key)) for key in shown)
         remainder = Remainder(self._rows, self._text)
         rest = remainder.write(select, projections, keys, aliases)
-        calls = list(remainder.calls.values())
-        for call in calls:
-            self._refusing.nodes(call.node)
-        below = self.sensitive(*where, *keys)
+        calls = list(map(self._read, remainder.calls.values()))
+        below = self.sensitive(*where, *shown)
         whole = not below and not keys and not guards
         made = tuple(self._aggregate(call, branches, below, whole) for call in calls)
-        if not made and conditions:
-            raise Unsupported(
-                "which groups exist under a sensitive condition cannot be known",
-                hint="ask how many rows they have: COUNT(*) ... GROUP BY",
-            )
+        possible = not made and bool(conditions)
+        if possible:
+            self._check_listed(select)
+            guards = (*guards, *some_guard(branches))
+            if not any(key.sensitive for key in bound):
+                below, branches = frozenset(), [Branch()]
         block = Block(
             self._rows,
             guards,
@@ -240,8 +263,26 @@ class Builder:
             below | self.sensitive(*(call.node for call in calls)),
             self._joins,
             tuple(where),
+            possible,
         )
         return Leaf(block, rest, tuple(map(given_name, select.expressions)))
+
+    @staticmethod
+    def _check_listed(select: exp.Select) -> None:
+        """Groups that could exist may be listed; nothing may be made of how many they are."""
+        if LISTED not in select.meta or select.find(exp.Window) is not None:
+            raise Unsupported(
+                "which groups exist under a sensitive condition cannot be known, so that nothing"
+                " can be made of them",
+                hint="list them by themselves, or ask how many rows they have: COUNT(*) ..."
+                " GROUP BY",
+            )
+
+    def _read(self, call: Call) -> Call:
+        """An aggregate whose sub-queries read no published rows."""
+        node = self._rows.public(call.node)
+        self._refusing.nodes(node)
+        return call if node is call.node else read_call(node)
 
     def _projection(self, node: exp.Expr, aliases: dict[str, exp.Expr]) -> exp.Expr:
         if node.unalias().is_star:

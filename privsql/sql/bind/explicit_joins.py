@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.nodes import bare, column, conjuncts, every, sql
+from privsql.sql.nodes import bare, column, conjuncts, copied, every, sql
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,47 @@ def make_explicit(
     select.set("where", None if left is None else exp.Where(this=left))
 
 
+def half_joins(select: exp.Expr) -> list[exp.Join]:
+    """SEMI and ANTI joins, whose tables only decide which rows there are."""
+    joins = select.args.get("joins") or ()
+    return [j for j in joins if j.kind in ("SEMI", "ANTI") and not (j.method or j.side)]
+
+
+def semi_to_exists(select: exp.Select, columns: Columns) -> None:
+    """Write SEMI and ANTI joins as conditions, in place: rows that have a partner, or none."""
+    sources = [select.args["from_"].this]
+    kept, conditions = [], []
+    halves = half_joins(select)
+    for join in select.args.get("joins") or ():
+        if not any(join is each for each in halves):
+            kept.append(join)
+            sources.append(join.this)
+            continue
+        on = [join.args["on"]] if join.args.get("on") is not None else []
+        names = join.args.get("using") or ()
+        on += [_using(each.name, join.this, sources, columns) for each in names]
+        chosen = exp.Select(expressions=[exp.Literal.number(1)]).from_(join.this, copy=False)
+        condition = every(on)
+        if condition is not None:
+            chosen.set("where", exp.Where(this=condition))
+        found: exp.Expr = exp.Exists(this=chosen)
+        conditions.append(found if join.kind == "SEMI" else exp.Not(this=found))
+    if conditions:
+        where = select.args.get("where")
+        before = [where.this] if where is not None else []
+        select.set("joins", kept)
+        select.set("where", exp.Where(this=every([*before, *conditions])))
+
+
+def _using(name: str, theirs: exp.Expr, before: Sequence[exp.Expr], columns: Columns) -> exp.Expr:
+    """The equality that USING stands for."""
+    for each in before:
+        if name.casefold() in {n.casefold() for n in columns(each) or ()} and each.alias_or_name:
+            left = column(name, each.alias_or_name)
+            return exp.EQ(this=left, expression=column(name, theirs.alias_or_name))
+    return exp.EQ(this=exp.column(name), expression=column(name, theirs.alias_or_name))
+
+
 def _movable(join: exp.Join) -> bool:
     if join.method or join.args.get("using"):
         return False
@@ -83,7 +124,7 @@ def _plain(join: exp.Join) -> bool:
     """Whether its ON has nothing but equalities of columns."""
     on = join.args.get("on")
     return on is not None and all(
-        isinstance(each, exp.EQ)
+        isinstance(each, exp.EQ | exp.NullSafeEQ)
         and isinstance(each.left, exp.Column)
         and isinstance(each.right, exp.Column)
         for each in conjuncts(on)
@@ -189,14 +230,14 @@ def _left_join(
 def _filtered(node: exp.Expr, condition: exp.Expr, names: Sequence[str]) -> exp.Expr:
     """The rows of a public table that satisfy a condition, under the table's own name."""
     chosen = exp.Select(expressions=[column(name, node.alias_or_name) for name in names])
-    chosen.from_(node.copy(), copy=False)
-    chosen.set("where", exp.Where(this=condition.copy()))
+    chosen.from_(copied(node), copy=False)
+    chosen.set("where", exp.Where(this=copied(condition)))
     alias = exp.TableAlias(this=exp.to_identifier(node.alias_or_name, quoted=True))
     return exp.Subquery(this=chosen, alias=alias)
 
 
 def _join(source: Source, on: exp.Expr) -> exp.Join:
-    made = source.join.copy() if source.join is not None else exp.Join()
+    made = copied(source.join) if source.join is not None else exp.Join()
     made.set("this", source.node)
     made.set("kind", None if source.left else "INNER")
     made.set("on", on)
@@ -206,7 +247,7 @@ def _join(source: Source, on: exp.Expr) -> exp.Join:
 def _leads(node: exp.Expr, alias: str, there: set[str], owners: _Owners) -> bool:
     """Whether an equality gives a column of one source from columns of those that are there."""
     node = bare(node)
-    if not isinstance(node, exp.EQ):
+    if not isinstance(node, exp.EQ | exp.NullSafeEQ):
         return False
     for theirs, ours in ((node.right, node.left), (node.left, node.right)):
         if isinstance(theirs, exp.Column) and owners.of(theirs) == frozenset({alias}):
@@ -226,7 +267,7 @@ def _shared(node: exp.Expr) -> Iterator[exp.Expr]:
     known: Mapping[str, exp.Expr] = {sql(bare(e)): bare(e) for e in conjuncts(branches[0])}
     for text, each in known.items():
         if text in common and isinstance(each, exp.EQ):
-            yield each.copy()
+            yield copied(each)
 
 
 def _branches(node: exp.Expr) -> Iterator[exp.Expr]:

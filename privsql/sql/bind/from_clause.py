@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from sqlglot import exp
 
-from privsql.sql.bind.explicit_joins import make_explicit
+from privsql.sql.bind.explicit_joins import half_joins, make_explicit, semi_to_exists
 from privsql.sql.catalog import PUBLISHED, Catalog, UnknownColumn, UnknownName
 from privsql.sql.nodes import (
     Unsupported,
     aliases_of,
     bare,
+    choose,
     column,
     conjuncts,
+    copied,
     is_aggregate,
     is_call,
+    named,
+    of_kind,
     outermost,
     queries_of,
     replace_below,
@@ -29,8 +34,40 @@ from privsql.sql.nodes import (
     sql,
 )
 
+# The key of a table that is joined without a condition.
+ONE = "privsql_one"
+
 # The clauses of a sub-select that only filters or projects.
 _ROWWISE = {"expressions", "from_", "joins", "where", "with_", "kind", "hint"}
+
+
+class Beside(Protocol):
+    """What becomes of sub-queries beside published rows (see ``subqueries``)."""
+
+    def marked(self, query: exp.Expr, rows: Rows) -> exp.Expr:
+        """A sub-query with its names resolved."""
+
+    def public(self, node: exp.Expr, rows: Rows) -> exp.Expr:
+        """An expression whose sub-queries read no published rows."""
+
+    def relation(self, node: exp.Expr) -> exp.Expr:
+        """An item of FROM that reads no published rows."""
+
+    def names(self, node: exp.Expr) -> list[str] | None:
+        """The columns of an item of FROM, where they are known."""
+
+
+@dataclass(frozen=True)
+class Equality:
+    """One condition of a join: an expression of ours and a column of theirs."""
+
+    ours: exp.Expr
+    theirs: exp.Expr
+    safe: bool = False  # NULL equals NULL
+
+    def __iter__(self) -> Iterator[exp.Expr]:
+        """Both sides."""
+        return iter((self.ours, self.theirs))
 
 
 @dataclass(frozen=True)
@@ -40,7 +77,7 @@ class Joined:
     alias: str
     table: exp.Expr  # a Table, or a Subquery over public tables only
     kind: str  # INNER or LEFT
-    on: tuple[tuple[exp.Expr, exp.Expr], ...]  # (ours, theirs), compared with =
+    on: tuple[Equality, ...]
     columns: tuple[str, ...]
 
 
@@ -60,6 +97,15 @@ class Rows:
     where: tuple[exp.Expr, ...] = ()
     joins: tuple[Joined, ...] = ()
     merged: frozenset[str] = field(default_factory=frozenset)  # USING columns, named once
+    beside: Beside | None = None
+
+    def marked(self, query: exp.Expr) -> exp.Expr:
+        """A sub-query of a condition or a value, with its names resolved."""
+        return query if self.beside is None else self.beside.marked(query, self)
+
+    def public(self, node: exp.Expr) -> exp.Expr:
+        """An expression whose sub-queries read no published rows."""
+        return node if self.beside is None else self.beside.public(node, self)
 
     def find(self, node: exp.Column) -> exp.Expr | None:
         """The canonical expression of a column, or None if there is no such name."""
@@ -73,7 +119,7 @@ class Rows:
             return None
         if len(found) > 1 and name not in self.merged:
             raise UnknownColumn(f"column {node.name!r} is ambiguous", hint="name its table as well")
-        return found[0].copy()
+        return copied(found[0])
 
     def all_columns(self, table: str = "") -> Iterator[tuple[str, exp.Expr]]:
         """What ``*`` stands for."""
@@ -98,13 +144,14 @@ class Sources:
     def __init__(self, catalog: Catalog, lookup: Lookup) -> None:
         self.catalog = catalog
         self._lookup = lookup
+        self.beside: Beside | None = None
 
     def kind(self, node: exp.Expr | None) -> str:
         """``rows`` (published), ``answer`` (aggregated from them) or ``public``."""
         if node is None:
             return "public"
         if isinstance(node, exp.Table):
-            if (cte := self._cte(node)) is not None:
+            if (cte := self.cte(node)) is not None:
                 return self.kind(cte)
             return "rows" if self.catalog.is_published(node.name) else "public"
         if isinstance(node, exp.Subquery | exp.Paren | exp.CTE | exp.Alias):
@@ -117,13 +164,17 @@ class Sources:
         return "public"
 
     def _select_kind(self, select: exp.Select) -> str:
-        kinds = {self.kind(source) for source in sources_of(select)}
+        halves = [join.this for join in half_joins(select)]
+        items = [each for each in sources_of(select) if not any(each is h for h in halves)]
+        kinds = {self.kind(source) for source in items}
         if "rows" in kinds:
             return "rows" if _rowwise(select) else "answer"
+        kinds |= set(map(self.kind, halves))
         kinds |= {self.kind(query) for e in _expressions(select) for query in queries_of(e)}
         return "public" if kinds <= {"public"} else "answer"
 
-    def _cte(self, node: exp.Table) -> exp.Expr | None:
+    def cte(self, node: exp.Table) -> exp.Expr | None:
+        """The query of the CTE that a name in FROM stands for."""
         return None if node.db else self._lookup(node.name)
 
     def rows(self, select: exp.Select) -> Rows:
@@ -131,6 +182,8 @@ class Sources:
 
         Joins and conditions are brought into one shape, in place (``explicit_joins``).
         """
+        if select.args.get("joins"):
+            semi_to_exists(select, self.columns)
         make_explicit(select, self.names, lambda node: self.kind(node) == "rows")
         start = source = select.args["from_"].this
         rest = list(select.args.get("joins") or ())
@@ -143,8 +196,8 @@ class Sources:
                     "the published table is on the outer side of a join",
                     hint="begin FROM with the published table",
                 )
-            turned = join.copy()
-            turned.set("this", source.copy())
+            turned = copied(join)
+            turned.set("this", copied(source))
             start, rest = join.this, [turned, *rest[1:]]
         rows = self._start(start)
         for join in rest:
@@ -159,12 +212,12 @@ class Sources:
                     f"{clause.rstrip('s').upper()} on published rows",
                     hint="ask for the aggregate of the whole table",
                 )
-        if isinstance(node, exp.Table) and self._cte(node) is None:
+        if isinstance(node, exp.Table) and self.cte(node) is None:
             columns: dict[str, tuple[str, exp.Expr]] = {
                 name.casefold(): (name, column(name, PUBLISHED)) for name, _ in self.catalog.columns
             }
-            return Rows((_renamed(Item(alias, columns), node),))
-        inner = self._cte(node) if isinstance(node, exp.Table) else node.this
+            return Rows((_renamed(Item(alias, columns), node),), beside=self.beside)
+        inner = self.cte(node) if isinstance(node, exp.Table) else node.this
         while isinstance(inner, exp.Subquery | exp.CTE):
             inner = inner.this
         if not isinstance(inner, exp.Select):
@@ -172,7 +225,8 @@ class Sources:
         rows = self.rows(inner)
         columns = _numbered(pair for node in inner.expressions for pair in _projected(rows, node))
         where = [*rows.where, *conditions_of(inner, rows)]
-        return Rows((_renamed(Item(alias, columns), node),), tuple(where), rows.joins)
+        item = _renamed(Item(alias, columns), node)
+        return Rows((item,), tuple(where), rows.joins, beside=self.beside)
 
     def names(self, node: exp.Expr) -> list[str] | None:
         """The columns of an item of FROM, or None where it is refused anyway."""
@@ -184,10 +238,14 @@ class Sources:
                 names = self._public_columns(self._written_out(node))
                 items = (self._public_item(node, names, ""),)
             else:
-                return None
+                return None if self.beside is None else self.beside.names(node)
         except (Unsupported, UnknownName):
             return None
         return [name for item in items for name, _ in item.columns.values()]
+
+    def columns(self, node: exp.Expr) -> Sequence[str] | None:
+        """The columns of an item of FROM that only decides which rows there are."""
+        return self.names(node) if self.beside is None else self.beside.names(node)
 
     def _public_item(self, node: exp.Expr, names: Sequence[str], alias: str) -> Item:
         theirs = {name.casefold(): (name, column(name, alias)) for name in names}
@@ -195,58 +253,70 @@ class Sources:
 
     def _written_out(self, node: exp.Expr) -> exp.Expr:
         """A public item of FROM with CTEs as sub-queries: it is scanned beside published rows."""
-        query = self._cte(node) if isinstance(node, exp.Table) else None
+        query = self.cte(node) if isinstance(node, exp.Table) else None
         if query is not None:
             alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
-            made: exp.Expr = exp.Subquery(this=query.copy(), alias=alias.copy())
+            made: exp.Expr = exp.Subquery(this=copied(query), alias=copied(alias))
         elif isinstance(node, exp.Values):
-            made = exp.Subquery(this=node.copy(), alias=node.args["alias"].copy())
+            made = exp.Subquery(this=copied(node), alias=copied(node.args["alias"]))
             made.this.set("alias", None)
         else:
-            made = node.copy()
-        own = {cte.alias.casefold() for cte in made.find_all(exp.CTE)}
-        for each in list(made.find_all(exp.Table)):
-            if each is not made and each.name.casefold() not in own and self._cte(each) is not None:
+            made = copied(node)
+        own = {cte.alias.casefold() for cte in of_kind(made, exp.CTE)}
+        for each in of_kind(made, exp.Table):
+            if each is not made and each.name.casefold() not in own and self.cte(each) is not None:
                 each.replace(self._written_out(each))
         return made
 
     def _join(self, rows: Rows, join: exp.Join) -> Rows:
         kind = self.kind(join.this)
-        if kind != "public":
+        if kind == "rows" or (kind == "answer" and self.beside is None):
             what = "two published tables" if kind == "rows" else "published rows with an answer"
             raise Unsupported(
                 f"a join of {what}",
                 hint="rows carry no identity that a join could follow; aggregate both first",
             )
         words = [join.method, join.side, join.kind]
-        if words[0] or words[1] not in ("", "LEFT") or words[2] not in ("", "INNER", "OUTER"):
+        kinds = ("", "INNER", "OUTER", "CROSS")
+        if words[0] or words[1] not in ("", "LEFT") or words[2] not in kinds:
             text = " ".join(filter(None, words))
             raise Unsupported(f"{text} JOIN with a public table", hint="use JOIN or LEFT JOIN")
         alias = f"j{len(rows.joins)}"
-        table = self._written_out(join.this)
+        table = self._beside(join.this) if kind == "answer" else self._written_out(join.this)
         names = self._public_columns(table)
         item = self._public_item(table, names, alias)
         wider = replace(rows, items=(*rows.items, item))
-        on: list[tuple[exp.Expr, exp.Expr]] = []
+        on: list[Equality] = []
         merged = set(rows.merged)
         for name in join.args.get("using") or ():
             ours = rows.find(exp.column(name.name))
             its = item.columns.get(name.name.casefold())
             if ours is None or its is None:
                 raise UnknownColumn(f"USING names {name.name!r}, which is not in both tables")
-            on.append((ours, its[1].copy()))
+            on.append(Equality(ours, copied(its[1])))
             merged.add(name.name.casefold())
         if condition := join.args.get("on"):
             on += _equalities(canonical(condition, wider, {}), alias)
         if not on:
-            raise Unsupported(
-                "a join without a condition multiplies published rows",
-                hint="join on the key of the public table: ON t.x = d.x",
-            )
+            table = _with_one(table, names)
+            on.append(Equality(exp.Literal.number(1), column(ONE, alias)))
         if not table.alias_column_names:
             table.set("alias", None)
         made = Joined(alias, table, join.side or "INNER", tuple(on), tuple(names))
         return replace(wider, joins=(*rows.joins, made), merged=frozenset(merged))
+
+    def _beside(self, node: exp.Expr) -> exp.Expr:
+        """An exact answer as a table of constants."""
+        if self.beside is None:
+            raise AssertionError("nothing can be asked here")
+        item = node
+        if isinstance(node, exp.Table):  # a CTE
+            alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
+            inner = node.copy()
+            inner.set("alias", None)
+            star = exp.Select(expressions=[exp.Star()]).from_(inner, copy=False)
+            item = exp.Subquery(this=star, alias=alias.copy())
+        return self.beside.relation(item)
 
     def _public_columns(self, node: exp.Expr) -> list[str]:
         if isinstance(node, exp.Table):
@@ -287,6 +357,17 @@ class Sources:
                     yield from (n for n, _ in self._public_item(source, names, "").columns.values())
 
 
+def _with_one(table: exp.Expr, names: Sequence[str]) -> exp.Expr:
+    """A table joined without a condition, with a key that says how many rows it has."""
+    made = exp.Select(expressions=[column(name, ONE) for name in names])
+    choose(made, named(exp.Literal.number(1), ONE))
+    inner = table.copy()
+    given = inner.alias_column_names
+    columns = [exp.to_identifier(name, quoted=True) for name in names] if given else None
+    inner.set("alias", exp.TableAlias(this=exp.to_identifier(ONE), columns=columns))
+    return exp.Subquery(this=made.from_(inner, copy=False))
+
+
 def _rowwise(select: exp.Select) -> bool:
     """Whether a SELECT gives one row for each row it reads."""
     if any(value for key, value in select.args.items() if key not in _ROWWISE):
@@ -311,16 +392,19 @@ def _projected(rows: Rows, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
     yield from rows.all_columns(node.text("table"))
 
 
-def _equalities(condition: exp.Expr, alias: str) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+def _equalities(condition: exp.Expr, alias: str) -> Iterator[Equality]:
     for part in conjuncts(condition):
-        sides = (part.left, part.right) if isinstance(part, exp.EQ) else ()
+        if isinstance(part, exp.Boolean) and part.this:
+            continue
+        equal = isinstance(part, exp.EQ | exp.NullSafeEQ)
+        sides = (part.this, part.expression) if equal else ()
         for ours, theirs in (sides, sides[::-1]) if sides else ():
             if (
                 isinstance(theirs, exp.Column)
                 and theirs.table == alias
                 and all(c.table != alias for c in ours.find_all(exp.Column))
             ):
-                yield ours, theirs
+                yield Equality(ours, theirs, isinstance(part, exp.NullSafeEQ))
                 break
         else:
             raise Unsupported(
@@ -432,14 +516,14 @@ def _resolved(
 ) -> exp.Expr:
     def resolve(each: exp.Expr, depth: int, within: bool) -> exp.Expr:
         if isinstance(each, exp.Query):
-            return each
+            return rows.marked(each)
         if isinstance(each, exp.Column) and not isinstance(each.this, exp.Star):
             alias = None if each.table else aliases.get(each.name.casefold())
             # Within an alias its own name is a column again: SELECT x AS x ... ORDER BY x.
             preferred = depth == 0 and alias is not None and first(each, within)
             found = None if preferred else rows.find(each)
             if found is None and alias is not None and depth < 8:
-                return exp.Paren(this=resolve(alias.copy(), depth + 1, within))
+                return exp.Paren(this=resolve(copied(alias), depth + 1, within))
             if found is None:
                 raise UnknownColumn(f"there is no column {each.sql('duckdb')!r} here")
             if isinstance(found, exp.Column):
@@ -450,7 +534,7 @@ def _resolved(
         replace_below(each, lambda below: resolve(below, depth, within))
         return each
 
-    return resolve(node.copy(), 0, False)
+    return resolve(copied(node), 0, False)
 
 
 def _outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:

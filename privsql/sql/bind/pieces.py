@@ -25,7 +25,7 @@ from itertools import product
 
 from sqlglot import exp
 
-from privsql.sql.nodes import Unsupported, bare, cast, given, sql, wrapped
+from privsql.sql.nodes import Unsupported, bare, cast, copied, every, given, sql, wrapped
 
 # A condition that mixes more sensitive parts than this with public ones in one OR.
 MOST_PARTS = 4
@@ -231,6 +231,15 @@ def counting(branches: Iterable[Branch]) -> tuple[Piece, ...]:
     return tuple(Piece(branch.guards, None, branch.truths, None) for branch in branches)
 
 
+def some_guard(branches: Sequence[Branch]) -> tuple[exp.Expr, ...]:
+    """What public columns must satisfy if any of the branches is to hold; nothing where all do."""
+    ways = [every(branch.guards) for branch in branches]
+    known = {sql(way): way for way in ways if way is not None}
+    if len(known) < len({sql(way) if way is not None else "" for way in ways}):
+        return ()
+    return (_connected(exp.Or, known.values()),) if known else (exp.Boolean(this=False),)
+
+
 def times(left: Iterable[Branch], right: Iterable[Branch]) -> list[Branch]:
     """The product of two expressions, branch by branch."""
 
@@ -305,8 +314,8 @@ def _substituted(node: exp.Expr, values: dict[str, bool | None]) -> Residue:
         wanted = bool(node.expression.this)
         if inner is None or isinstance(inner, bool):
             return inner is wanted
-        return exp.Is(this=wrapped(inner), expression=node.expression.copy())
-    return node.copy()
+        return exp.Is(this=wrapped(inner), expression=copied(node.expression))
+    return copied(node)
 
 
 def _either(node: exp.Connector, left: Residue, right: Residue) -> Residue:

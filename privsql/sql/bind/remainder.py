@@ -7,12 +7,15 @@ from sqlglot import exp
 from privsql.sql.bind.aggregates import Call, read_call
 from privsql.sql.bind.from_clause import Rows, canonical, of_groups
 from privsql.sql.nodes import (
+    OUTER,
     Unsupported,
     bare,
     cast,
     chained,
     choose,
     column,
+    columns_of,
+    copied,
     is_call,
     name_of,
     named,
@@ -61,7 +64,7 @@ class Remainder:
         if qualify := select.args.get("qualify"):
             plain.set("qualify", exp.Qualify(this=rewritten(qualify.this)))
         if order := select.args.get("order"):
-            made = order.copy()
+            made = copied(order)
             for ordered in made.expressions:
                 inner = bare(ordered.this)
                 position = isinstance(inner, exp.Literal) and not inner.is_string
@@ -73,7 +76,7 @@ class Remainder:
             plain.set("windows", list(map(rewritten, windows)))
         for clause in ("limit", "offset", "distinct"):
             if part := select.args.get(clause):
-                plain.set(clause, part.copy())
+                plain.set(clause, copied(part))
         return plain
 
     def _replace(self, node: exp.Expr, keys: dict[str, int]) -> exp.Expr:
@@ -83,7 +86,7 @@ class Remainder:
         if text in keys:
             return column(KEY(keys[text]))
         if isinstance(node, exp.Query):
-            return node.copy()
+            return self._of_groups(node, keys)
         if name_of(node) in ("grouping", "grouping_id"):
             texts = [sql(bare(e)) for e in node.expressions or [node.this]]
             if any(text not in keys for text in texts):
@@ -94,7 +97,7 @@ class Remainder:
             ]
             return exp.Paren(this=cast(chained(exp.Add, bits), "BIGINT"))
         if isinstance(node, exp.Window):
-            made: exp.Expr = node.copy()
+            made: exp.Expr = copied(node)
             inner = made.this
             while isinstance(inner, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
                 if isinstance(inner, exp.Filter):
@@ -118,8 +121,25 @@ class Remainder:
                 hint="put it into GROUP BY, or into an aggregate",
                 place=place_of(node, self._text),
             )
-        made = node.copy()
+        made = copied(node)
         self._replace_children(made, keys)
+        return made
+
+    def _of_groups(self, query: exp.Expr, keys: dict[str, int]) -> exp.Expr:
+        """A sub-query beside groups; columns of the rows in it must be keys."""
+        if next(columns_of(query), None) is None:
+            return query.copy()
+        made = self._rows.public(query)
+        for each in list(columns_of(made)):
+            if sql(each) not in keys:
+                raise Unsupported(
+                    f"column {each.name!r} in a sub-query is neither aggregated nor in GROUP BY",
+                    hint="put it into GROUP BY",
+                    place=place_of(each, self._text),
+                )
+            key = column(KEY(keys[sql(each)]))
+            key.meta[OUTER] = True
+            each.replace(key)
         return made
 
     def _replace_children(self, node: exp.Expr, keys: dict[str, int]) -> None:

@@ -45,7 +45,7 @@ def _names(found: Explained, kind: str) -> str:
 
 
 def _alone(block: ExplainedBlock, names: str) -> Iterator[str]:
-    yield f"{names}: {_how(block)} ({block.why})"
+    yield f"{names}: {block.how} ({block.why})"
     rows = [f"{_short(text)} (public condition)" for text in block.conditions]
     rows += [
         f"groups of {_short(text)} ({role}{'' if role == 'public' else ': those of its domain'})"
@@ -74,7 +74,7 @@ def _several(found: Explained) -> Iterator[str]:
     estimated = _names(found, "estimate")
     yield f"{len(found.blocks)} blocks" + (f"; estimated: {estimated}" if estimated else "; exact")
     for block in found.blocks[:SHOWN_BLOCKS]:
-        told = [_how(block)]
+        told = [block.how]
         if block.columns:
             told.append(_list([one.name for one in block.columns]) + " perturbed")
             told.append(f"condition number {block.condition:.3g}")
@@ -86,12 +86,6 @@ def _several(found: Explained) -> Iterator[str]:
         yield f"{how_many(len(found.blocks) - SHOWN_BLOCKS, 'more block')}"
     policies = dict.fromkeys(block.policy for block in found.blocks if block.policy)
     yield from (f"policy: {text}" for text in list(policies)[:SHOWN])
-
-
-def _how(block: ExplainedBlock) -> str:
-    if block.estimator == "exact":
-        return "exact, no sensitive column is involved"
-    return f"estimated by {block.estimator}"
 
 
 def _columns(columns: Sequence[ExplainedColumn]) -> Iterator[str]:

@@ -37,6 +37,7 @@ from privsql.sql.bind.block import Aggregate
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.expected import Evaluate, Expected, kept
 from privsql.sql.explain.report import (
+    LISTED,
     Explained,
     ExplainedAggregate,
     ExplainedBlock,
@@ -120,6 +121,8 @@ class _Writer:
             why = "rows are a weighted sample, so public columns are estimated as well"
             if not self.catalog.weighted:
                 method, why = "exact", "public columns are published as they are"
+        if block.possible:
+            method, why = LISTED, "which of them have rows depends on sensitive values"
         joins = [(called(j.table, j.alias), block.joins[j.alias]) for j in block.rows.joins]
         return ExplainedBlock(
             self.number,
@@ -256,7 +259,7 @@ class _Writer:
         name = "Fieller's" if aggregate == "avg" else "Wald"
         bound = ""
         if self.plan.moments:
-            second = self.plan.doubtful is not None
+            second = bool(self.plan.doubtful)
             bound = ", for which the scan gives a lower bound"
             bound += "; where that is below, a second scan counts states" if second else ""
         return f"{name}, called reliable from 20 effective rows on{bound}"

@@ -55,12 +55,16 @@ class ExplainedAggregate:
     short: str = ""  # the width in a few words
 
 
+# The estimator of a block whose groups are those that could exist.
+LISTED = "listed"
+
+
 @dataclass(frozen=True)
 class ExplainedBlock:
     """One SELECT over published rows."""
 
     number: int
-    estimator: str  # exact | inversion | iterative
+    estimator: str  # exact | listed | inversion | iterative
     why: str
     conditions: tuple[str, ...]  # public ones
     keys: tuple[tuple[str, str], ...]  # expression, public or sensitive
@@ -72,6 +76,15 @@ class ExplainedBlock:
     steps: tuple[tuple[str, str], ...]  # name and SQL
     form: str = ""  # of the scan (see ``forms``); none where nothing is estimated
     policy: str = ""  # what the policy of the release would say to it
+
+    @property
+    def how(self) -> str:
+        """How it is answered, in a few words."""
+        known = {
+            "exact": "exact, no sensitive column is involved",
+            LISTED: "groups that could exist, by public rows and domains",
+        }
+        return known.get(self.estimator, f"estimated by {self.estimator}")
 
     @property
     def states(self) -> int:
@@ -122,10 +135,7 @@ class ExplainedBlock:
 
     def lines(self) -> Iterator[str]:
         """As text for a person."""
-        how = f"estimated by {self.estimator}"
-        if self.estimator == "exact":
-            how = "exact, no sensitive column is involved"
-        yield f"block {self.number}: {how}"
+        yield f"block {self.number}: {self.how}"
         yield f"  why: {self.why}"
         if self.policy:
             yield f"  policy: {self.policy}"

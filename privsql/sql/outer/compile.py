@@ -19,8 +19,9 @@ from itertools import product
 
 from sqlglot import exp
 
-from privsql.sql.bind.block import Aggregate, Builder, Leaf
+from privsql.sql.bind.block import LISTED, Aggregate, Builder, Leaf
 from privsql.sql.bind.comparisons import Constants
+from privsql.sql.bind.explicit_joins import half_joins, semi_to_exists
 from privsql.sql.bind.unknown_values import about_conditions
 from privsql.sql.catalog import Catalog, UnknownName
 from privsql.sql.expressions import with_columns
@@ -29,9 +30,13 @@ from privsql.sql.nodes import (
     bare,
     column,
     columns_of,
+    copied,
     define,
     derived,
+    is_call,
     named,
+    of_kind,
+    outermost,
     place_of,
     sources_of,
 )
@@ -65,6 +70,7 @@ from privsql.sql.reconstruct.columns import (
     OBSERVED,
     WITH_TOTAL,
 )
+from privsql.sql.subqueries.frozen import Exact
 
 
 class Compiler:
@@ -76,8 +82,9 @@ class Compiler:
         text: str,
         binds: Callable[[exp.Expr], bool] | None = None,
         constants: Constants | None = None,
+        exact: Exact | None = None,
     ) -> None:
-        self._showing = Showing(catalog, text, self._query, binds, constants)
+        self._showing = Showing(catalog, text, self._query, binds, constants, exact)
         self._outer = Outer(self._showing)
         self.parts, self.notices = self._showing.parts, self._showing.notices
         self._outermost: exp.Expr | None = None
@@ -91,6 +98,7 @@ class Compiler:
         check_question(tree, self._showing.text)
         # Nothing stands around the outermost SELECT: only the covariances it uses are needed.
         self._outermost = tree
+        _mark_listed(tree)
         self._windows = tree.find(exp.Window) is not None
         made = self._query(tree)
         leaves = [part.leaf for part in self.parts]
@@ -109,6 +117,15 @@ class Compiler:
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
+        if block.possible:
+            text = (
+                "groups are those that could exist under the sensitive condition, by public rows"
+                " and domains; some of them may have no row"
+            )
+            if self._outermost is not None and self._outermost.find(exp.Limit, exp.Offset):
+                text += ", and LIMIT counts those as well"
+            self._showing.notice("domain", text)
+            return
         listed = block.sensitive_keys and not block.aggregates
         if listed or any(a.kind == "domain" for a in block.aggregates):
             self._showing.notice(
@@ -127,7 +144,7 @@ class Compiler:
             return self._query(around)
         if isinstance(node, exp.Subquery):
             made = self._query(node.this)
-            outer = node.copy()
+            outer = copied(node)
             outer.set("this", made.tree)
             return replace(made, tree=outer)
         with_ = node.args.get("with_")
@@ -156,11 +173,11 @@ class Compiler:
             made = self._query(cte.this)
             made = self._showing.renamed(made, cte)
             self._showing.compiled[id(cte.this)] = made
-            copied = cte.copy()
-            copied.set("this", made.tree)
-            copied.args["alias"].set("columns", None)
-            kept.append(copied)
-        plain = node.copy()
+            own = copied(cte)
+            own.set("this", made.tree)
+            own.args["alias"].set("columns", None)
+            kept.append(own)
+        plain = copied(node)
         plain.set("with_", None)
         if node is self._outermost:
             self._outermost = plain
@@ -192,14 +209,17 @@ class Compiler:
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node)
         if isinstance(node, exp.Select):
-            if "rows" in map(self._showing.sources.kind, sources_of(node)):
+            kind = self._showing.sources.kind
+            if any(kind(join.this) == "rows" for join in half_joins(node)):
+                semi_to_exists(node, self._showing.sources.columns)
+            if "rows" in map(kind, sources_of(node)):
                 return self._leaf(node)
             return self._outer.outer(node)
         raise Unsupported(f"{node.key.upper()} as a query")
 
     def _set_operation(self, node: exp.SetOperation) -> Compiled:
         left, right = self._query(node.left), self._query(node.right)
-        made = node.copy()
+        made = copied(node)
         all_rows = isinstance(node, exp.Union) and node.args.get("distinct") is False
         estimates = [a.estimate or b.estimate for a, b in zip(left.outs, right.outs, strict=False)]
         if node.args.get("by_name"):
@@ -233,7 +253,7 @@ class Compiler:
         number = len(self.parts)
         part = self._part(leaf)
         self.parts.append(part)
-        tree = leaf.select.copy()
+        tree = copied(leaf.select)
         with_names(tree)
         known = part.estimates()
         uncertain = [AGGREGATE(i) for i in known]
@@ -361,7 +381,7 @@ class Compiler:
     def _inner(self, node: exp.Expr, part: Part) -> None:
         """Within a leaf: our functions become error bars, sub-queries are compiled."""
         self._showing.subqueries(node)
-        for each in list(node.find_all(exp.Anonymous)):
+        for each in of_kind(node, exp.Anonymous):
             field_ = our_function(each)
             if field_ is None:
                 continue
@@ -377,10 +397,30 @@ class Compiler:
             each.replace(exp.Paren(this=made))
 
 
+def _mark_listed(tree: exp.Expr) -> None:
+    """Mark the SELECTs whose rows are shown as they are: too many of them are no wrong number."""
+    if isinstance(tree, exp.Subquery):
+        _mark_listed(tree.this)
+    elif isinstance(tree, exp.Union):
+        _mark_listed(tree.left)
+        _mark_listed(tree.right)
+    elif isinstance(tree, exp.Select):
+        tree.meta[LISTED] = True
+        shown = {"expressions", "from_", "where", "order", "limit", "distinct", "kind", "with_"}
+        plain = not any(value for key, value in tree.args.items() if key not in shown)
+        source = tree.args["from_"].this if tree.args.get("from_") else None
+        counting = any(
+            next(outermost(p, lambda n: is_call(n) or isinstance(n, exp.Window)), None)
+            for p in tree.expressions
+        )
+        if plain and not counting and isinstance(source, exp.Subquery):
+            _mark_listed(source)
+
+
 def _observed(node: exp.Expr, used: list[int]) -> exp.Expr:
     """An expression over what aggregates are in the published table."""
     observed = {AGGREGATE(i): column(OBSERVED(i)) for i in used}
-    return with_columns(node, lambda each: observed.get(each.name, each).copy())
+    return with_columns(node, lambda each: copied(observed.get(each.name, each)))
 
 
 def _class_totals(part: Part) -> list[str]:
@@ -408,11 +448,11 @@ def _with_names(cte: exp.Expr) -> exp.Expr:
     query: exp.Expr = cte.this
     if not alias.columns or not isinstance(query, exp.Select):
         return query
-    made = query.copy()
+    made = copied(query)
     if len(alias.columns) > len(made.expressions) or any(p.is_star for p in made.expressions):
         raise Unsupported("column names after a CTE that selects a star", hint="list its columns")
     for i, name in enumerate(alias.columns):
         old = made.expressions[i]
-        old.replace(named(old.unalias().copy(), name.name))
+        old.replace(named(copied(old.unalias()), name.name))
     alias.set("columns", None)
     return made

@@ -11,17 +11,20 @@ from sqlglot import exp
 
 from privsql.errors import Notice
 from privsql.sql.bind.comparisons import Constants
-from privsql.sql.bind.from_clause import Sources
-from privsql.sql.catalog import Catalog
+from privsql.sql.bind.from_clause import Rows, Sources
+from privsql.sql.catalog import PUBLISHED, Catalog, UnknownName
 from privsql.sql.expressions import with_columns
 from privsql.sql.nodes import (
+    OUTER,
     Unsupported,
     cast,
     column,
+    copied,
     define,
     derived,
     named,
     queries_of,
+    rewritten,
     select,
 )
 from privsql.sql.outer import error_bars
@@ -29,6 +32,8 @@ from privsql.sql.outer.error_bars import FIELDS, Bars
 from privsql.sql.outer.parts import Compiled, Out, Part, hidden_name
 from privsql.sql.outer.ratios import divides_by, divisor, quotients, unless
 from privsql.sql.reconstruct.columns import SHOWN
+from privsql.sql.subqueries.frozen import Exact
+from privsql.sql.subqueries.public import Subqueries
 
 TWO_QUERIES = "the covariance of the estimates of two queries is not known"
 
@@ -48,6 +53,7 @@ class Showing:
     query: Callable[[exp.Expr], Compiled]  # rewrites any query
     binds: Callable[[exp.Expr], bool] | None = None
     read: Constants | None = None
+    exact: Exact | None = None
     ctes: list[dict[str, exp.Expr]] = field(default_factory=list)
     compiled: dict[int, Compiled] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
@@ -56,7 +62,9 @@ class Showing:
     @cached_property
     def sources(self) -> Sources:
         """The meaning of names in FROM."""
-        return Sources(self.catalog, self.lookup)
+        made = Sources(self.catalog, self.lookup)
+        made.beside = Subqueries(made, self.exact, self.text)
+        return made
 
     def notice(self, code: str, text: str) -> None:
         """Say something once."""
@@ -76,11 +84,26 @@ class Showing:
         """
         if self.sources.kind(query) != "public":
             return False
+        own = {cte.alias.casefold() for cte in query.find_all(exp.CTE)}
         for each in query.find_all(exp.Table):
+            if not each.db and each.name.casefold() in own:
+                continue
             known = self.catalog.public_table(each.name) is not None and not each.db
             if not known or self.lookup(each.name) is not None:
                 return False
-        return self.binds is None or self.binds(query)
+        return self.binds is None or self.binds(self._alone(query))
+
+    def _alone(self, query: exp.Expr) -> exp.Expr:
+        """A query with NULL for the columns of rows around it, so that it can be bound alone."""
+        types = dict(self.catalog.columns)
+
+        def written(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column) or OUTER not in node.meta:
+                return node
+            kind = types.get(node.name) if node.table == PUBLISHED else None
+            return exp.Null() if kind is None else cast(exp.Null(), kind)
+
+        return rewritten(query.copy(), written)
 
     def note_selected(self, where: exp.Expr, compared: bool) -> None:
         """Rows that were kept by comparing estimates are not all the rows that should be."""
@@ -99,17 +122,36 @@ class Showing:
         """Whether a sub-query with estimates is in a denominator."""
         return any(self.has_estimate_below(divisor(each)) for each in quotients(node))
 
-    def subqueries(self, node: exp.Expr) -> None:
-        """Compile scalar sub-queries where they stand."""
+    def subqueries(self, node: exp.Expr, around: Rows | None = None) -> None:
+        """Compile sub-queries where they stand; ``around`` are rows of public tables there."""
         for query in list(queries_of(node)):
             if self.is_public_query(query):
                 continue  # it stays as it is, with any star in it
-            found = self.query(query)
+            count = len(self.parts)
+            try:
+                found = self.query(query)
+            except UnknownName as problem:
+                # A sub-query of its own refers to it: exact answers alone can stand there.
+                del self.parts[count:]
+                self._settled(query, around or Rows(()), problem)
+                continue
             made = self.bare(found, self.doubt_of(found) if divides_by(query) else None)
             if query.parent is None:
                 continue
             query.replace(made.tree)
             self.compiled[id(made.tree)] = made
+
+    def _settled(self, query: exp.Expr, around: Rows, problem: UnknownName) -> None:
+        """Put a public query in the place of one that no block can answer, or say why not."""
+        predicate = isinstance(query.parent, exp.Exists | exp.In | exp.Any | exp.All)
+        held = query.parent if predicate and query.parent is not None else query
+        if self.sources.beside is None or held.parent is None:
+            raise problem
+        try:
+            made = self.sources.beside.public(held, around)
+        except UnknownName:
+            raise problem from None
+        held.replace(made)
 
     def doubt_of(self, made: Compiled) -> exp.Expr | None:
         """Where the one value of a sub-query cannot be distinguished from zero."""
@@ -150,7 +192,7 @@ class Showing:
         for i, own in bars.items():
             names = tuple(f"privsql_bar{i}_{f}" for f in FIELDS)
             for name, f in zip(names, FIELDS, strict=True):
-                node = own.field(f)
+                node = own.own(f)
                 define(outer, name, cast(node, "BOOLEAN") if f == "reliable" else node)
             outs[i] = replace(outs[i], bars=names, why=own.why or outs[i].why)
             hidden += names
@@ -172,10 +214,13 @@ class Showing:
         if why:
             self.notice("no-error", f"{out.name!r} has no error bar: {why}")
         lets = {name: f"privsql_let{i}_{name}" for name, _ in bars.shared}
-        written = {hidden_name(out.block, name): column(let) for name, let in lets.items()}
-        stderr, low, high, good = (
-            error_bars.realised(self.exported(bars.field(f), out.block), written) for f in FIELDS
-        )
+
+        def outside(each: exp.Column) -> exp.Expr:
+            let = lets.get(each.name)
+            hidden = column(let or hidden_name(out.block, each.name))
+            return hidden if let is None else exp.Paren(this=hidden)
+
+        stderr, low, high, good = (with_columns(bars.own(f), outside) for f in FIELDS)
         shared = tuple((lets[name], self.exported(node, out.block)) for name, node in bars.shared)
         return Bars(stderr, low, high, good, why, shared)
 
@@ -189,7 +234,7 @@ class Showing:
             define(outer, out.name, value if doubt is None or i else unless(doubt, value))
         result: exp.Expr = outer
         if isinstance(made.tree, exp.Subquery):
-            result = made.tree.copy()
+            result = copied(made.tree)
             result.set("this", outer)
         return Compiled(result, made.outs, [])
 

@@ -7,16 +7,20 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from privsql.sql.bind.from_clause import Item, Rows
 from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, least, quotient, with_columns
 from privsql.sql.nodes import (
     Unsupported,
     bare,
     column,
     columns_of,
+    copied,
     define,
     is_aggregate,
+    of_kind,
     outermost,
     place_of,
+    queries_of,
     sources_of,
     sql,
 )
@@ -65,13 +69,14 @@ class Outer:
 
     def outer(self, select: exp.Select) -> Compiled:
         """A SELECT over answers and public tables."""
-        tree = select.copy()
+        tree = copied(select)
         with_names(tree)
         # The copy's sources must keep the identity by which CTEs are found.
         sources = map(sources_of, (select, tree))
         items = [self._item(original, source) for original, source in zip(*sources, strict=True)]
+        around = self._public_rows(select, items)
         for node in nodes_in(tree, "expressions", "where", "group", "having", "qualify", "order"):
-            self._showing.subqueries(node)
+            self._showing.subqueries(node, around)
         hidden = [name for _, made in items if made is not None for name in made.hidden]
         repeated = {name for name in hidden if hidden.count(name) > 1}
         columns = _Columns(items, repeated, self._starred(select))
@@ -116,6 +121,16 @@ class Outer:
         whole = columns.whole and not nodes_in(tree, "where", "qualify", "limit", "offset")
         return Compiled(tree, outs, hidden, whole)
 
+    def _public_rows(self, select: exp.Select, items: list[tuple[str, Compiled | None]]) -> Rows:
+        """The rows of the public tables in FROM, as sub-queries may refer to them."""
+        found = []
+        for source, (alias, made) in zip(sources_of(select), items, strict=True):
+            names = self._showing.sources.names(source) if made is None and alias else None
+            if names is not None:
+                columns = {name.casefold(): (name, column(name, alias)) for name in names}
+                found.append(Item(alias, columns))
+        return Rows(tuple(found))
+
     def _starred(self, select: exp.Select) -> dict[str, list[str]]:
         """Columns of the public tables that a star of a SELECT stands for."""
         joins = select.args.get("joins") or ()
@@ -158,8 +173,8 @@ class Outer:
             return None
         constants: dict[str, exp.Expr] = {}
 
-        def constant(each: exp.Column) -> str:
-            constants[CONSTANT(len(constants))] = each.copy()
+        def constant(each: exp.Expr) -> str:
+            constants[CONSTANT(len(constants))] = copied(each)
             return CONSTANT(len(constants) - 1)
 
         definition = _defined(bare(below), columns.hit, constant)
@@ -170,7 +185,7 @@ class Outer:
 
         def outside(each: exp.Column) -> exp.Expr:
             hidden = column(hidden_name(out.block, each.name), alias)
-            return constants.get(each.name, hidden).copy()
+            return copied(constants.get(each.name, hidden))
 
         return exp.Paren(this=with_columns(doubt, outside))
 
@@ -229,16 +244,16 @@ class Outer:
 
         error: exp.Expr = exp.Sqrt(this=exp.Sum(this=self._showing.exported(spread, out.block)))
         if isinstance(node, exp.Avg):
-            error = quotient(error, exp.Count(this=node.this.copy()))
+            error = quotient(error, exp.Count(this=copied(node.this)))
         half = exp.Paren(this=exp.Mul(this=exp.Max(this=hidden(CRITICAL)), expression=error))
         used = [name for name in known if depends(definition, name)]
         rows = exp.Min(this=least([hidden(effective_of(name)) for name in used]))
         enough = exp.GTE(this=rows, expression=exp.Literal.number(ENOUGH_ROWS))
         sure = call("bool_and", hidden(CERTAIN))
         return Bars(
-            error.copy(),
-            exp.Sub(this=node.copy(), expression=half),
-            exp.Add(this=node.copy(), expression=half.copy()),
+            copied(error),
+            exp.Sub(this=copied(node), expression=half),
+            exp.Add(this=copied(node), expression=copied(half)),
             exp.Or(this=exp.Paren(this=enough), expression=sure),
         )
 
@@ -324,7 +339,7 @@ class Outer:
         names = [c.name for c in columns_of(node) if columns.uncertain(c)]
         return bool(divisors(node, names)) or self._showing.divides_by_query(node)
 
-    def _constant(self, node: exp.Column, block: int) -> str:
+    def _constant(self, node: exp.Expr, block: int) -> str:
         """The name of a constant of the row in a block's definitions, the same for the same."""
         text = sql(node)
         prefix = hidden_name(block, "")
@@ -332,7 +347,7 @@ class Outer:
             if name.startswith(prefix) and sql(known) == text:
                 return name.removeprefix(prefix)
         name = CONSTANT(len(self._constants))
-        self._constants[prefix + name] = node.copy()
+        self._constants[prefix + name] = copied(node)
         return name
 
     def made(self, out: Out) -> Out:
@@ -352,12 +367,12 @@ class Outer:
     def _translated(node: exp.Expr, block: int, constants: dict[str, exp.Expr]) -> exp.Expr:
         def outside(each: exp.Column) -> exp.Expr:
             name = hidden_name(block, each.name)
-            return constants[name].copy() if name in constants else column(name)
+            return copied(constants[name]) if name in constants else column(name)
 
         return with_columns(node, outside)
 
     def _replace_ours(self, node: exp.Expr, columns: _Columns) -> None:
-        for each in list(node.find_all(exp.Anonymous)):
+        for each in of_kind(node, exp.Anonymous):
             field_ = our_function(each)
             if field_ is None:
                 continue
@@ -413,7 +428,7 @@ class Outer:
         self, node: exp.Expr, part: Part, filtered: bool, translate: Translate
     ) -> exp.Expr:
         """A definition in which windows are variables of their own, or NoTotal."""
-        holder = exp.Paren(this=node.copy())
+        holder = exp.Paren(this=copied(node))
         known = part.estimates()
         for window in list(outermost(holder, is_window)):
             if any(depends(window, name) for name in part.totals_done):
@@ -519,7 +534,7 @@ class _Columns:
 
 
 def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
-    made = node.copy()
+    made = copied(node)
     star = made.this if isinstance(made, exp.Column) else made
     names = [exp.to_identifier(name, quoted=True) for name in dict.fromkeys(hidden)]
     star.set("except_", [*(star.args.get("except_") or ()), *names] or None)
@@ -529,17 +544,25 @@ def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
 def _defined(
     node: exp.Expr,
     find: Callable[[exp.Column], tuple[str, Out] | None],
-    constant: Callable[[exp.Column], str],
+    constant: Callable[[exp.Expr], str],
 ) -> exp.Expr:
     """An expression in which estimates are their definitions, and all else constants."""
+    holder, settled = exp.Paren(this=node.copy()), set[str]()
 
     def written(each: exp.Column) -> exp.Expr:
+        if each.name in settled and not each.table:
+            return each
         hit = find(each)
         if hit is not None and hit[1].estimate and hit[1].definition is not None:
-            return exp.Paren(this=hit[1].definition.copy())
+            return exp.Paren(this=copied(hit[1].definition))
         return column(constant(each))
 
-    return bare(with_columns(node, written))
+    for query in list(queries_of(holder)):
+        if next(columns_of(query), None) is not None:  # it refers to the row: one value of it
+            made = column(constant(query))
+            settled.add(made.name)
+            query.replace(made)
+    return bare(with_columns(holder.this, written))
 
 
 def _paired(definition: exp.Expr, part: Part) -> bool:

@@ -20,6 +20,7 @@ from privsql.sql.bind.comparisons import Constants
 from privsql.sql.catalog import Catalog, placed
 from privsql.sql.disclosure.evidence import Behind
 from privsql.sql.disclosure.masking import Final
+from privsql.sql.nodes import copied
 from privsql.sql.outer.compile import Compiler
 from privsql.sql.outer.parts import Out, weighed
 from privsql.sql.parameters import Parameters, Printed
@@ -39,6 +40,7 @@ from privsql.sql.plan.planner import (
     read_parameters,
     whole,
 )
+from privsql.sql.subqueries.frozen import Exact
 
 __all__ = ["Answered", "Databases", "Direct", "Given", "Planned", "QueryPlanner", "Wanted"]
 
@@ -88,7 +90,7 @@ class QueryPlanner:
         """Plan a statement: all work before a published row is read."""
         if statement.tree is None:
             raise ProgrammingError("there is no query in this statement")
-        tree = statement.tree.copy()
+        tree = copied(statement.tree)
         parameters = read_parameters(tree, given)
         asked = audit_question(tree, statement.source)
         if asked is not None and self._databases.audit is not None:
@@ -100,7 +102,10 @@ class QueryPlanner:
             if rows is not None:
                 return _listed(rows, parameters, described, wanted.order)
         constants = Constants(parameters, self._databases.run)
-        compiler = Compiler(self._catalog, statement.source, self._binds(parameters), constants)
+        asks = None if wanted.described else self._databases.exact
+        exact = Exact(self._catalog, parameters, asks, self._databases.mirror)
+        binds = self._binds(parameters)
+        compiler = Compiler(self._catalog, statement.source, binds, constants, exact)
         try:
             compiled = compiler.compile(tree)
         except NotSupportedError:
@@ -137,7 +142,7 @@ class QueryPlanner:
         describe: Callable[[Printed], Described],
     ) -> Direct:
         """A question about tables of an audit, which are exact and run where only they are."""
-        printed = parameters.bind(tree.copy())
+        printed = parameters.bind(copied(tree))
         try:
             described = describe(printed)
         except ProgrammingError as problem:
@@ -159,7 +164,7 @@ class QueryPlanner:
 
         def binds(query: exp.Expr) -> bool:
             try:
-                self._databases.describe(parameters.bind(query.copy()))
+                self._databases.describe(parameters.bind(copied(query)))
             except Error:
                 return False
             return True
