@@ -35,6 +35,7 @@ from privsql.policy.limits import Limits
 from privsql.policy.personal import count, refusal, size_class
 from privsql.session.audit_tables import Audited
 from privsql.session.caches import SHORT, Remembered, key_of
+from privsql.session.described import Summary, described, listed, nothing, summarized
 from privsql.session.executor import Loading, Workspace
 from privsql.session.gate import About, Decision, Gate, Served, accounted, open_to_all
 from privsql.session.log import logged
@@ -45,6 +46,14 @@ from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.brief import brief
 from privsql.sql.explain.expand import Expanded, expand
 from privsql.sql.explain.explain import Explained, explain
+from privsql.sql.parse.about import (
+    ALL_TABLES,
+    DESCRIBE,
+    TABLES,
+    star_query,
+    summary_of,
+)
+from privsql.sql.parse.about import KINDS as ABOUT
 from privsql.sql.parse.parameter_types import parameter_types, without_values
 from privsql.sql.parse.statement import Statement, only, parts
 from privsql.sql.plan.planner import (
@@ -254,6 +263,9 @@ class Session:
             settings = self.settings.with_options({**statement.options, **options})
             if statement.kind == "explain":
                 return EXPLAINED
+            if (about := self._about(statement)) is not None:
+                estimates = self.catalog.is_published(statement.name)
+                return columns(nothing(about, settings, estimates=estimates))
             problem: Error | None = None
             for samples in (False, True) if types else (False,):
                 open_ = without_values(statement, types, samples=samples)
@@ -284,11 +296,53 @@ class Session:
     def _run(self, sql: str, parameters: Given, options: Mapping[str, object]) -> Outcome:
         with self._asked(sql) as (_, statement):
             settings = self.settings.with_options({**statement.options, **options})
+            if (about := self._about(statement)) is not None:
+                return self._told(replace(statement, kind=about), parameters, settings)
             if statement.kind in ("set", "reset", "show"):
                 return self._setting(statement)
             if statement.kind == "explain":
                 return self._explained(statement, parameters, settings)
             return self._answer(statement, parameters, settings)
+
+    def _about(self, statement: Statement) -> str | None:
+        """What a statement asks about tables; None where it is another."""
+        if statement.kind == "show" and statement.name in self._mirrored():
+            return DESCRIBE
+        return statement.kind if statement.kind in ABOUT else None
+
+    def _mirrored(self) -> dict[str, str]:
+        """All tables by their folded names."""
+        names = (self.catalog.table, *self.catalog.tables)
+        return {name.casefold(): name for name in names}
+
+    def _told(self, statement: Statement, given: Given, settings: Settings) -> Outcome:
+        """Answer a statement about tables."""
+        if statement.plain:
+            planned = self._watch.breakable(lambda: self._planning.plan(statement, given, settings))
+            found = columns(self._without_rows(planned, settings))
+            return described([(each.name, each.type) for each in found])
+        tables = self._mirrored()
+        if statement.kind in (TABLES, ALL_TABLES):
+            all_ = {name: self._columns_of(name) for name in tables.values()}
+            return listed(all_, whole=statement.kind == ALL_TABLES)
+        name = tables.get(statement.name.casefold())
+        if name is None:
+            place = Place(statement.source, 0, len(statement.source))
+            raise self.catalog.no_table(statement.name, place)
+        if statement.kind == DESCRIBE:
+            return described(self._columns_of(name))
+        if self.catalog.is_published(name):
+            return Summary(self.catalog, self._memory, self._asked_within, settings).outcome()
+        return summarized(self._memory.run(summary_of(name)))
+
+    def _columns_of(self, name: str) -> Sequence[tuple[str, str]]:
+        if self.catalog.is_published(name):
+            return self.catalog.columns
+        return self._mirror.describe(star_query(name))
+
+    def _asked_within(self, text: str, settings: Settings) -> Outcome:
+        """Answer a query that belongs to the statement under way."""
+        return self._answer(only(text), None, settings)
 
     def _setting(self, statement: Statement) -> Outcome:
         if statement.kind == "set":
@@ -416,7 +470,7 @@ class Session:
         if planned.place == "release":
             return self._engine.scan(*printed.both)
         if planned.place == "mirror":
-            return self._mirror.run(*printed.both)
+            return self._mirror.run(*printed.both, most=self._most)
         return self._audited.memory().run(*printed.both, most=self._most)
 
     def _scanned(self, planned: Answered, loaded: list[str], settings: Settings) -> list[pa.Table]:

@@ -3,6 +3,7 @@
     SELECT WITH RECONSTRUCTION OPTIONS (estimator = 'iterative') ...   options of one query
     EXPLAIN RECONSTRUCTION [VERBOSE] SELECT ...                        the plan, not the answer
     SET privsql.confidence_level = 0.9;  RESET ...;  SHOW ...          settings of a session
+    DESCRIBE t;  SHOW TABLES;  SUMMARIZE t                             tables (``parse.about``)
 
 Ours are cut out of the token stream before sqlglot parses the rest, so places in the text
 stay the analyst's own and comments, strings and quoted names can never be taken for them.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from sqlglot import exp
@@ -22,6 +23,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place, ProgrammingError, TooLargeError, too_deep
+from privsql.sql.parse.about import about_query, read_about
 from privsql.sql.parse.lexing import DUCKDB, tokens_of
 
 # Deeper nesting than this is no analyst's question, and Python's stack is finite.
@@ -43,12 +45,12 @@ class Statement:
     """One statement: what kind it is, its tree, and what it sets for itself."""
 
     text: str
-    kind: str  # query | set | reset | show | explain
+    kind: str  # query | set | reset | show | explain, or one of ``parse.about``
     source: str = ""  # all that was given: places are counted in it
     tree: exp.Expr | None = None
     plain: str = ""  # the query without our words, blanked so that places stay
     options: dict[str, object] = field(default_factory=dict)
-    name: str = ""  # of a setting
+    name: str = ""  # of a setting or a table
     value: object = None
     verbose: bool = False  # of an explanation for people: with cells, channels and SQL
 
@@ -136,21 +138,38 @@ def _statement(text: str, tokens: list[Token], depth: int) -> Statement:
     first, last = tokens[0].start, tokens[-1].end + 1
     whole = text[first:last]
     if match := _EXPLAIN.match(whole):
-        # DuckDB's own EXPLAIN would show a plan that nobody runs: ours is meant.  sqlglot
-        # takes what follows the word for one long string, so it is blanked and read again.
-        blank = " " * (first + match.end()) + text[first + match.end() : last]
-        rest = next(_split(blank), None)
-        if rest is None:
-            raise SyntaxMistake("EXPLAIN needs a query", place=_place(text, tokens[-1]))
-        inner = _query(blank, rest, depth)
+        # DuckDB's own EXPLAIN would show a plan that nobody runs: ours is meant.
+        inner = _rest(text, tokens, match.end(), depth)
         parts = (whole, "explain", text, inner.tree, inner.plain, inner.options)
         return Statement(*parts, verbose=match[2] is not None)
     if _words(tokens, "SET"):
         name, value = _assignment(text, tokens[1:])
         return Statement(whole, "set", name=name, value=value)
+    if (asked := read_about(whole)) is not None:
+        return Statement(whole, asked.kind, text, name=asked.name)
     if match := _SETTING.match(whole):
-        return Statement(whole, match[1].lower(), name=match[2].lower())
+        return Statement(whole, match[1].lower(), text, name=match[2].lower())
+    if (about := about_query(whole)) is not None:
+        kind, at = about
+        inner = _rest(text, tokens, at, depth)
+        return Statement(whole, kind, text, inner.tree, inner.plain, inner.options)
     return _query(text, tokens, depth)
+
+
+def _rest(text: str, tokens: Sequence[Token], at: int, depth: int) -> Statement:
+    """The query after the first words of a statement, every place kept.
+
+    sqlglot takes what follows some words for one long string, so they are blanked and the rest
+    is read again.
+    """
+    first, last = tokens[0].start, tokens[-1].end + 1
+    blank = " " * (first + at) + text[first + at : last]
+    rest = next(_split(blank), None)
+    if rest is None:
+        raise SyntaxMistake(
+            f"{tokens[0].text.upper()} needs a query", place=_place(text, tokens[-1])
+        )
+    return replace(_query(blank, rest, depth), source=text)
 
 
 def _query(text: str, tokens: list[Token], depth: int) -> Statement:

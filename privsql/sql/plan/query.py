@@ -20,9 +20,11 @@ from privsql.sql.bind.comparisons import Constants
 from privsql.sql.catalog import Catalog, placed
 from privsql.sql.disclosure.evidence import Behind
 from privsql.sql.disclosure.masking import Final
+from privsql.sql.nodes import Unsupported, place_of
 from privsql.sql.outer.compile import Compiler
 from privsql.sql.outer.parts import Out, weighed
 from privsql.sql.parameters import Parameters, Printed
+from privsql.sql.parse.about import DESCRIBE, SUMMARIZE, schema_question
 from privsql.sql.parse.audit_tables import audit_question
 from privsql.sql.parse.guard import check_question
 from privsql.sql.parse.probes import is_probe
@@ -88,11 +90,20 @@ class QueryPlanner:
         """Plan a statement: all work before a published row is read."""
         if statement.tree is None:
             raise ProgrammingError("there is no query in this statement")
+        if statement.kind == SUMMARIZE:
+            raise Unsupported(
+                "SUMMARIZE of a query",
+                hint="SUMMARIZE the table, or DESCRIBE the query for its columns",
+                place=place_of(statement.tree, statement.source),
+            )
         tree = statement.tree.copy()
         parameters = read_parameters(tree, given)
         asked = audit_question(tree, statement.source)
         if asked is not None and self._databases.audit is not None:
             return self._about_audit(statement, asked, parameters, self._databases.audit)
+        if schema_question(tree, statement.source):
+            described = self._described(statement, tree, parameters)
+            return _direct("mirror", parameters.bind(tree), described)
         check_question(tree, statement.source)
         described = self._described(statement, tree, parameters)
         if wanted.order is not None:
@@ -104,7 +115,7 @@ class QueryPlanner:
         try:
             compiled = compiler.compile(tree)
         except NotSupportedError:
-            if not is_probe(statement.tree):
+            if statement.kind != DESCRIBE and not is_probe(statement.tree):
                 raise
             printed = described_query(statement.tree, parameters, statement.plain)
             return _direct("mirror", printed, described)
