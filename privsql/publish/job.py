@@ -50,6 +50,7 @@ from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, pub
 from privsql.release.reading import folded
 from privsql.release.spec import Spec, refuse_undecided
 from privsql.release.store import count_rows, open_release, write_manifest
+from privsql.release.tables import write_table
 
 STAGED = "CREATE TEMP TABLE staged AS"
 
@@ -125,6 +126,7 @@ def _make(
 ) -> tuple[m.Manifest, int, Callable[[], None] | None]:
     con, spec = job.con, job.spec
     con.execute("CREATE SCHEMA privsql")
+    tables = tuple(write_table(con, each) for each in spec.tables)
     rows = _stage(job, progress)
     channels = {column.name: published_channel(job, column) for column in job.columns}
     groups, grouped = group_rows(job)
@@ -166,6 +168,7 @@ def _make(
         groups=groups,
         protection=spec.protect,
         policy=spec.policy,
+        tables=tables,
     )
     write_manifest(con, manifest)
     con.execute("CHECKPOINT")

@@ -32,6 +32,11 @@ def published_table(table: str) -> str:
     return f"release.main.{quoted(table)}"
 
 
+def released_table(name: str) -> str:
+    """A public table of a release, which stands beside the published one."""
+    return published_table(name)
+
+
 def domain_table(column: str) -> str:
     """Table that lists the values of a sensitive column's domain."""
     return f"privsql.{quoted(f'domain of {column}')}"

@@ -38,6 +38,7 @@ from privsql.release.names import (
     WEIGHT,
     domain_table,
     published_table,
+    released_table,
     values_table,
 )
 
@@ -232,6 +233,12 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
     wanted |= {domain_table(column.name): {"code", "value"} for column in listed}
     wrong = _unfit(f"the tables in {path} are not those that its manifest describes")
     try:
+        for each in manifest.tables:
+            beside = connection.table(released_table(each.name))
+            found = list(zip(beside.columns, map(str, beside.types), strict=True))
+            told = [(column.name, column.type) for column in each.columns]
+            if found != told or count_rows(beside) != each.rows:
+                raise wrong
         for table, columns in wanted.items():
             if set(connection.table(table).columns) != columns:
                 raise wrong
@@ -242,7 +249,8 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
         raise _unfit(f"a table is missing in {path} that its manifest describes") from None
     except duckdb.Error:
         raise IntegrityError(f"a table in {path} is damaged") from None
-    _check_length(connection, (published_table(manifest.table), *wanted), path)
+    beside_it = [released_table(each.name) for each in manifest.tables]
+    _check_length(connection, (published_table(manifest.table), *wanted, *beside_it), path)
     # Rows that are cut down or stored once are fewer than those that the tuples count.
     whole = manifest.protection is None and not manifest.multiplicity
     if (

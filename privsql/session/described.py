@@ -79,9 +79,17 @@ LOADED = "privsql_summary"
 _WHERE = {"database": "memory", "schema": "main"}
 
 
-def described(columns: Columns) -> Outcome:
-    """Columns of a table or of an answer."""
-    rows = [{"column_name": name, "column_type": kind, "null": "YES"} for name, kind in columns]
+def described(columns: Columns, key: str = "") -> Outcome:
+    """Columns of a table or of an answer; ``key`` is one that identifies rows."""
+    rows = [
+        {
+            "column_name": name,
+            "column_type": kind,
+            "null": "NO" if name == key else "YES",
+            "key": "UNI" if name == key else None,
+        }
+        for name, kind in columns
+    ]
     return _outcome(DESCRIBED, rows)
 
 

@@ -109,12 +109,12 @@ class Session:
     ) -> None:
         self.limits = limits or Limits()
         self._watch = Watch()
-        self._tables = {name: _as_arrow(table) for name, table in (tables or {}).items()}
+        given = {name: _as_arrow(table) for name, table in (tables or {}).items()}
         self._most = Most(self.limits.rows, self.limits.cells, self.limits.bytes)
         self._engines = engines = engines or Here()
         self._engine = engines.scanning(
             path,
-            tables=self._tables,
+            tables=given,
             memory_limit=self.limits.memory,
             threads=self.limits.threads,
             spill=self.limits.spill,
@@ -122,6 +122,8 @@ class Session:
         )
         self.release = self._engine.release
         manifest = self.release.manifest
+        released = {each.name: self._engine.read(star_query(each.name)) for each in manifest.tables}
+        self._tables = released | given
         self._memory = engines.memory(self.limits.memory)
         self._mirror = engines.memory(self.limits.memory)
         self._lock = threading.RLock()
@@ -330,7 +332,8 @@ class Session:
             place = Place(statement.source, 0, len(statement.source))
             raise self.catalog.no_table(statement.name, place)
         if statement.kind == DESCRIBE:
-            return described(self._columns_of(name))
+            keys = {each.name: each.key for each in self.release.manifest.tables}
+            return described(self._columns_of(name), keys.get(name, ""))
         if self.catalog.is_published(name):
             return Summary(self.catalog, self._memory, self._asked_within, settings).outcome()
         return summarized(self._memory.run(summary_of(name)))

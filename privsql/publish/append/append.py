@@ -38,6 +38,7 @@ from privsql.release.names import (
     domain_table,
     published_table,
     quoted,
+    released_table,
     values_table,
 )
 from privsql.release.store import attach, count_rows, open_release, write_manifest
@@ -114,6 +115,9 @@ def _rebuild(
     names = [*public, *(column.name for column in manifest.sensitive)]
     con.execute("CREATE SCHEMA privsql")
     _copy_domains(con, manifest)
+    for each in manifest.tables:
+        beside = con.table(f"old.main.{quoted(each.name)}").order(quoted(each.key))
+        store(con, f"CREATE TABLE {released_table(each.name)} AS", beside)
     old = con.table(f"old.main.{quoted(manifest.table)}")
     # As text: each expression would be held against the names of all columns.
     shown = ", ".join(map(quoted, names))
