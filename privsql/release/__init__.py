@@ -9,7 +9,9 @@ columns   columns of a spec
 spec      the spec
 manifest  what the public may know
 tables    public tables: files of them, and those of a release
-store     the release as a file
+folder    the release as a folder of Parquet
+store     the release as a file, and either of them opened
+shapes    a file as a folder, a folder as a file
 """
 
 from privsql.release.store import Release

@@ -7,12 +7,19 @@ GROUP = "privsql_group"
 WEIGHT = "privsql_weight"
 MULTIPLICITY = "privsql_multiplicity"
 
+# What tells rows apart: DuckDB's own in a file, a column of the view over a folder.
+ROW_NUMBER = "rowid"
+
 # No column of a source may begin like this.
 RESERVED = "privsql_"
 
 # Tables beside it: distinct public values with their group, and how many rows have them.
 TUPLES = 'privsql."tuples"'
 ROWS = "privsql_rows"
+
+
+# The schema of the published table and of public ones.
+MAIN = "main."
 
 
 def quoted(name: str) -> str:
@@ -32,9 +39,9 @@ def published_table(table: str) -> str:
     return f"release.main.{quoted(table)}"
 
 
-def released_table(name: str) -> str:
-    """A public table of a release, which stands beside the published one."""
-    return published_table(name)
+def public_table(name: str) -> str:
+    """A public table that a release brings."""
+    return f"{MAIN}{quoted(name)}"
 
 
 def domain_table(column: str) -> str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from privsql.errors import DataError, OperationalError, ProgrammingError, how_many
 from privsql.release.manifest import Manifest, PublicColumn, PublicTable, TableColumn
-from privsql.release.names import RESERVED, quoted, released_table
+from privsql.release.names import RESERVED, public_table, quoted
 from privsql.release.spec import TableSpec
 
 # Endings of files, and DuckDB's function that reads them.
@@ -110,7 +110,7 @@ def write_table(connection: duckdb.DuckDBPyConnection, wanted: TableSpec) -> Pub
         )
     kinds = tuple(map(TableColumn, rows.columns, map(str, rows.types)))
     ordered = rows.order(quoted(key)).sql_query()
-    connection.execute(f"CREATE TABLE {released_table(wanted.name)} AS {ordered}")
+    connection.execute(f"CREATE TABLE {public_table(wanted.name)} AS {ordered}")
     connection.execute("DROP TABLE temp.opened")
     return PublicTable(wanted.name, key, count, kinds)
 

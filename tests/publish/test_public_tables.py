@@ -18,6 +18,7 @@ from privsql.publish.append.local import perturb_file
 from privsql.publish.keys.randomness import Seeded
 from privsql.publish.perturb.draws import spec_beside
 from privsql.release.reading import SpecError
+from privsql.release.shapes import as_file, as_folder
 from privsql.release.spec import parse_spec
 from privsql.release.store import open_release
 from privsql.session.session import Session
@@ -125,6 +126,41 @@ def test_a_batch_that_is_appended_leaves_them(tmp_path: Path) -> None:
     assert open_release(target).manifest.tables[0].rows == 3
     with privsql.connect(target) as con:
         assert len(con.execute(JOINED).fetchall()) == 3
+
+
+def test_a_folder_brings_them_too(release: Path, tmp_path: Path) -> None:
+    """Types that Parquet does not keep are what they were."""
+    (tmp_path / "trades.csv").write_text(TRADES, encoding="utf-8")
+    (tmp_path / "odd.json").write_text(
+        '[{"k": 1, "at": "10:00:00", "u": "7b9e6d0e-0000-4000-8000-000000000001", "l": [1, 2]},'
+        ' {"k": 2, "at": "11:30:00", "u": null, "l": null}]',
+        encoding="utf-8",
+    )
+    more = MORE + '[tables.odd]\nsource = "odd.json"\nkey = "k"\n'
+    file, folder = publish(tmp_path, 1.0, more=more), tmp_path / "clinic"
+    again = tmp_path / "again.duckdb"
+    as_folder(file, folder)
+    as_file(folder, again)
+    assert [t.name for t in open_release(folder).manifest.tables] == ["trades", "odd"]
+    asked = "SELECT * FROM odd ORDER BY k"
+    with privsql.connect(file) as one, privsql.connect(folder) as two, privsql.connect(again) as it:
+        assert "TIME" in [kind for _, kind in (row[:2] for row in one.execute("DESCRIBE odd"))]
+        for sql in (JOINED, asked, "DESCRIBE odd"):
+            expected = one.execute(sql).fetchall()
+            assert two.execute(sql).fetchall() == it.execute(sql).fetchall() == expected
+
+
+def test_the_type_in_a_folder_is_no_sql(tmp_path: Path) -> None:
+    folder = tmp_path / "clinic"
+    as_folder(published(tmp_path, 1.0), folder)
+    index = folder / "manifest.json"
+    text = index.read_text(encoding="utf-8")
+    evil = "VARCHAR) AS x, (SELECT content FROM read_text('/etc/hostname')"
+    changed = text.replace('\\"type\\": \\"DATE\\"', f'\\"type\\": \\"{evil}\\"')
+    assert changed != text
+    index.write_text(changed, encoding="utf-8")
+    with pytest.raises(privsql.IntegrityError):
+        open_release(folder)
 
 
 def test_names_that_clash_are_refused(release: Path) -> None:

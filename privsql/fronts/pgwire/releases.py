@@ -39,6 +39,7 @@ from privsql.errors import Error, IntegrityError, OperationalError, ProgrammingE
 from privsql.policy.history import History
 from privsql.policy.journal import Entry, Journal
 from privsql.policy.limits import GIGABYTE, Limits
+from privsql.release.folder import link_folder, stamp
 from privsql.release.manifest import Manifest
 from privsql.release.store import Release, open_release
 from privsql.release.tables import as_releases, described
@@ -156,7 +157,7 @@ class House:
         with self._looking:
             for name, path in self._paths.items():
                 with suppress(OSError):  # being replaced at this moment, or gone: keep the old
-                    now = _stamp(path)
+                    now = stamp(path)
                     known = now in (self._current[name].stamp, self._failed.get(name))
                     if not known and self._renew(name, path, now):
                         found.append(name)
@@ -195,7 +196,7 @@ class House:
         """Link a file and look whether it is a whole release."""
         for _ in range(ATTEMPTS):
             try:
-                before = _stamp(path)
+                before = stamp(path)
                 with self._turn:
                     number, self._count = self._count, self._count + 1
                 link = self._folders.link(path, f"{number}-{path.name}")
@@ -206,7 +207,7 @@ class House:
             except BaseException:
                 self._folders.remove(link)
                 raise
-            if _stamp(path) == before:
+            if stamp(path) == before:
                 manifest = release.manifest
                 shown = as_releases(manifest, self._given)
                 made = Version(manifest.table, number, link, manifest, before, shown)
@@ -446,7 +447,10 @@ class Folders:
         for parent in (self._first, path.parent):
             with suppress(OSError):  # another file system, or no right to write there
                 made = self._in(parent) / name
-                os.link(path, made)
+                if path.is_dir():
+                    link_folder(path, made)
+                else:
+                    os.link(path, made)
                 return made
         problems = []
         for parent in (self._first, path.parent):
@@ -459,7 +463,10 @@ class Folders:
     def _copied(self, path: Path, parent: Path, name: str) -> Path:
         made = self._in(parent) / name
         try:
-            shutil.copyfile(path, made)
+            if path.is_dir():
+                link_folder(path, made, copied=True)
+            else:
+                shutil.copyfile(path, made)
         except BaseException:
             self.remove(made)
             raise
@@ -477,6 +484,9 @@ class Folders:
     @staticmethod
     def remove(path: Path) -> None:
         """Let go of one link."""
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+            return
         with suppress(OSError):
             path.unlink()
 
@@ -524,8 +534,3 @@ def _types(tables: Mapping[str, Manifest]) -> dict[str, dict[str, str]]:
         }
         for name, each in tables.items()
     }
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    state = path.stat()
-    return state.st_ino, state.st_mtime_ns, state.st_size
