@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -55,7 +56,8 @@ from privsql.sql.parse.about import (
 )
 from privsql.sql.parse.about import KINDS as ABOUT
 from privsql.sql.parse.parameter_types import parameter_types, without_values
-from privsql.sql.parse.statement import Statement, only, parts
+from privsql.sql.parse.statement import Statement, begun, only, parts
+from privsql.sql.parse.written_out import CLOCKS
 from privsql.sql.plan.planner import (
     Behind,
     BlockPlan,
@@ -234,7 +236,7 @@ class Session:
 
     def _key(self, sql: str, parameters: Given, options: Mapping[str, object]) -> Hashable | None:
         """What makes two questions the same one, where answers are remembered."""
-        if self._served is None:
+        if self._served is None or CLOCKS.search(sql or ""):
             return None
         return key_of(sql, parameters, options, self.settings)
 
@@ -404,7 +406,7 @@ class Session:
 
     def _answer(self, statement: Statement, given: Given, settings: Settings) -> Outcome:
         # A dashboard asks the same again and again; parameters take part in planning.
-        short = not given and len(statement.text) <= SHORT
+        short = not given and len(statement.text) <= SHORT and not statement.clocked
         key = (statement.text, settings, self.form) if short else None
         planned = self._loading.known(key)
         if planned is None:
@@ -547,7 +549,8 @@ class Session:
             if self._closed:
                 raise InterfaceError("the connection is closed", hint="open the release again")
             limits = {"characters": self.limits.characters, "depth": self.limits.depth}
-            yield self._watch, self._watch.breakable(lambda: only(sql, **limits))
+            statement = self._watch.breakable(lambda: only(sql, **limits))
+            yield self._watch, begun(statement, datetime.now().astimezone())
 
     def interrupt(self) -> None:
         """Stop what is under way."""

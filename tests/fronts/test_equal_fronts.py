@@ -223,7 +223,7 @@ QUESTIONS = {
     "one personal group": Question(
         f"SELECT count(*) AS n {FLU} AND job = 'spy'", error="personal-group"
     ),
-    "rows": Question("SELECT disease FROM patients", error="unsupported"),
+    "rows": Question("SELECT disease FROM patients", error="rows"),
     "a mistake": Question("SELECT count( FROM patients", error="syntax"),
     "an unknown column": Question("SELECT wrong FROM patients", error="unknown-name"),
     "an unknown table": Question("SELECT count(*) AS n FROM nothing", error="unknown-name"),

@@ -179,3 +179,15 @@ def test_a_schema_that_multiplies_is_cut(session: Session) -> None:
     with pytest.raises(NotSupportedError, match="larger than 100 rows"):
         small.run(f"SELECT a.table_name FROM {c} a, {c} b, {c} d")
     small.close()
+
+
+def test_nothing_hidden_is_described(session: Session) -> None:
+    """Neither tables of ours nor columns that explain rows."""
+    for asked in (
+        "SELECT table_name, column_name FROM information_schema.columns",
+        "SELECT table_schema, table_name FROM information_schema.tables",
+        "SHOW ALL TABLES",
+        "DESCRIBE patients",
+        "SUMMARIZE patients",
+    ):
+        assert "privsql" not in str(session.run(asked).table.to_pylist())

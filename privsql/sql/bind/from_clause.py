@@ -142,6 +142,7 @@ class Sources:
                 raise Unsupported(
                     "the published table is on the outer side of a join",
                     hint="begin FROM with the published table",
+                    at=join,
                 )
             turned = join.copy()
             turned.set("this", source.copy())
@@ -217,11 +218,14 @@ class Sources:
             raise Unsupported(
                 f"a join of {what}",
                 hint="rows carry no identity that a join could follow; aggregate both first",
+                at=join,
             )
         words = [join.method, join.side, join.kind]
         if words[0] or words[1] not in ("", "LEFT") or words[2] not in ("", "INNER", "OUTER"):
             text = " ".join(filter(None, words))
-            raise Unsupported(f"{text} JOIN with a public table", hint="use JOIN or LEFT JOIN")
+            raise Unsupported(
+                f"{text} JOIN with a public table", hint="use JOIN or LEFT JOIN", at=join
+            )
         alias = f"j{len(rows.joins)}"
         table = self._written_out(join.this)
         names = self._public_columns(table)
@@ -237,11 +241,12 @@ class Sources:
             on.append((ours, its[1].copy()))
             merged.add(name.name.casefold())
         if condition := join.args.get("on"):
-            on += _equalities(canonical(condition, wider, {}), alias)
+            on += _equalities(canonical(condition, wider, {}), alias, join)
         if not on:
             raise Unsupported(
                 "a join without a condition multiplies published rows",
                 hint="join on the key of the public table: ON t.x = d.x",
+                at=join,
             )
         if not table.alias_column_names:
             table.set("alias", None)
@@ -311,7 +316,9 @@ def _projected(rows: Rows, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
     yield from rows.all_columns(node.text("table"))
 
 
-def _equalities(condition: exp.Expr, alias: str) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+def _equalities(
+    condition: exp.Expr, alias: str, join: exp.Join
+) -> Iterator[tuple[exp.Expr, exp.Expr]]:
     for part in conjuncts(condition):
         sides = (part.left, part.right) if isinstance(part, exp.EQ) else ()
         for ours, theirs in (sides, sides[::-1]) if sides else ():
@@ -326,6 +333,7 @@ def _equalities(condition: exp.Expr, alias: str) -> Iterator[tuple[exp.Expr, exp
             raise Unsupported(
                 "a join on something other than equality with columns of the public table",
                 hint="write ON t.x = d.x [AND t.y = d.y], and put other conditions into WHERE",
+                at=join,
             )
 
 

@@ -89,7 +89,7 @@ def schema_question(tree: exp.Expr, text: str) -> bool:
     True
     """
     named_here = sources(tree)
-    asked = [each for each in named_here if each.db.lower() == SCHEMA]
+    asked = [each for each in named_here if each.db.lower() == SCHEMA and not each.catalog]
     if not asked:
         return False
     for each in asked:
@@ -101,7 +101,7 @@ def schema_question(tree: exp.Expr, text: str) -> bool:
             )
     check_question(tree, text)
     for other in named_here:
-        if other.db.lower() != SCHEMA:
+        if not any(other is each for each in asked):
             raise Unsupported(
                 f"tables of {SCHEMA} together with others",
                 hint=f"ask about {SCHEMA} in a statement of its own",

@@ -15,6 +15,8 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from difflib import get_close_matches
 from itertools import islice
 
 from sqlglot import exp
@@ -25,6 +27,7 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 from privsql.errors import Place, ProgrammingError, TooLargeError, too_deep
 from privsql.sql.parse.about import about_query, read_about
 from privsql.sql.parse.lexing import DUCKDB, tokens_of
+from privsql.sql.parse.written_out import at_time
 
 # Deeper nesting than this is no analyst's question, and Python's stack is finite.
 DEEPEST = 100
@@ -52,6 +55,7 @@ class Statement:
     options: dict[str, object] = field(default_factory=dict)
     name: str = ""  # of a setting or a table
     value: object = None
+    clocked: bool = False  # the time at which it began is in the tree
     verbose: bool = False  # of an explanation for people: with cells, channels and SQL
 
 
@@ -88,6 +92,14 @@ def only(text: str, *, characters: int | None = None, depth: int = DEEPEST) -> S
             hint="ask one at a time",
         )
     return _statement(text, found[0], depth)
+
+
+def begun(statement: Statement, moment: datetime) -> Statement:
+    """A statement with the time at which it begins in place of ``now()`` and its like."""
+    if statement.tree is None:
+        return statement
+    tree = at_time(statement.tree, moment)
+    return statement if tree is None else replace(statement, tree=tree, clocked=True)
 
 
 def parts(text: str, *, characters: int | None = None) -> list[str]:
@@ -198,11 +210,46 @@ def _query(text: str, tokens: list[Token], depth: int) -> Statement:
     return Statement(text[first:last], "query", text, tree, "".join(blanked), options)
 
 
+# Words that begin a statement, and words that begin its parts, as an error may suggest them.
+_BEGINNINGS = [
+    "SELECT",
+    "WITH",
+    "FROM",
+    "VALUES",
+    "EXPLAIN",
+    "DESCRIBE",
+    "SHOW",
+    "SUMMARIZE",
+    "SET",
+    "RESET",
+    "PIVOT",
+]
+_PARTS = (
+    *("SELECT", "FROM", "WHERE", "GROUP BY", "GROUP", "ORDER BY", "ORDER", "HAVING", "LIMIT"),
+    *("JOIN", "OFFSET", "UNION", "QUALIFY", "USING", "BETWEEN", "DISTINCT"),
+)
+
+
+def did_you_mean(word: str, words: Sequence[str]) -> str | None:
+    """The word of SQL that is nearest to another, as a question.
+
+    >>> did_you_mean("selct", ["SELECT", "WITH"]), did_you_mean("patients", ["SELECT", "WITH"])
+    ('did you mean SELECT?', None)
+    """
+    near = get_close_matches(word.upper(), words, n=1, cutoff=0.7)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def unreadable_start(word: str, hint: str, place: Place) -> SyntaxMistake:
+    """A statement begins with no word of SQL."""
+    return _unreadable(word, did_you_mean(word, _BEGINNINGS) or hint, place)
+
+
 def _check_first(text: str, tokens: Sequence[Token]) -> None:
     """Refuse a statement that begins with no word of SQL, at that word: ``selct 1``."""
     first = next((t for t in tokens if t.token_type is not TokenType.L_PAREN), tokens[0])
     if first.token_type is TokenType.VAR and first.text.upper() not in _STATEMENTS:
-        raise _unreadable(first.text[:LONGEST_WORD], _HINT, _place(text, first))
+        raise unreadable_start(first.text[:LONGEST_WORD], _HINT, _place(text, first))
 
 
 def _unreadable(word: str, hint: str, place: Place) -> SyntaxMistake:
@@ -218,7 +265,7 @@ def tree_of(
     try:
         trees = dialect.parser().parse(tokens, prepared)
     except ParseError as problem:
-        raise _mistake(text, problem, hint) from None
+        raise _mistake(text, problem, hint, tokens) from None
     except RecursionError:
         raise too_deep("the query nests too deeply") from None
     except SqlglotError:
@@ -324,7 +371,8 @@ def _place(text: str, token: Token) -> Place:
     return Place(text, token.start, token.end + 1)
 
 
-def _mistake(text: str, problem: ParseError, hint: str) -> SyntaxMistake:
+def _mistake(text: str, problem: ParseError, hint: str, tokens: Sequence[Token]) -> SyntaxMistake:
+    """A syntax error at the word where reading stopped, or at a misspelt one just before it."""
     if not problem.errors:
         return SyntaxMistake("the query cannot be read", hint=hint)
     first = problem.errors[0]
@@ -333,4 +381,21 @@ def _mistake(text: str, problem: ParseError, hint: str) -> SyntaxMistake:
     lines = text.split("\n")
     start = sum(len(part) + 1 for part in lines[: line - 1]) + max(column - len(word), 0)
     start = min(start, max(len(text) - 1, 0))
+    for token in _suspects(tokens, start):
+        if meant := did_you_mean(token.text, _PARTS):
+            return _unreadable(token.text[:LONGEST_WORD], meant, _place(text, token))
     return _unreadable(word, hint, Place(text, start, start + max(len(word), 1)))
+
+
+# What stands before a name, which is no misspelt word of SQL.
+_BEFORE_NAMES = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS)
+
+
+def _suspects(tokens: Sequence[Token], start: int) -> Iterator[Token]:
+    """The word where reading stopped and the one before it, where they may be meant as keywords."""
+    at = next((i for i, token in enumerate(tokens) if token.start >= start), len(tokens) - 1)
+    for i in (at, at - 1):
+        if 0 < i < len(tokens) and tokens[i].token_type is TokenType.VAR:
+            named = tokens[i - 1].token_type in _BEFORE_NAMES
+            if not named and not tokens[i].text.lower().endswith("s"):
+                yield tokens[i]

@@ -16,6 +16,7 @@ from typing import Literal
 from sqlglot import exp
 
 from privsql.errors import Error, Notice, NotSupportedError, ProgrammingError
+from privsql.errors import Place as ErrorPlace
 from privsql.sql.bind.comparisons import Constants
 from privsql.sql.catalog import Catalog, placed
 from privsql.sql.disclosure.evidence import Behind
@@ -30,6 +31,7 @@ from privsql.sql.parse.guard import check_question
 from privsql.sql.parse.probes import is_probe
 from privsql.sql.parse.row_listing import ORDER, listing
 from privsql.sql.parse.statement import Statement
+from privsql.sql.parse.written_out import written_out
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.planner import (
     Databases,
@@ -110,6 +112,7 @@ class QueryPlanner:
             rows = listing(self._catalog, tree, statement.source)
             if rows is not None:
                 return _listed(rows, parameters, described, wanted.order)
+        tree = written_out(tree)
         constants = Constants(parameters, self._databases.run)
         compiler = Compiler(self._catalog, statement.source, self._binds(parameters), constants)
         try:
@@ -163,7 +166,17 @@ class QueryPlanner:
         try:
             return self._databases.mirror(printed)
         except ProgrammingError as problem:
-            raise placed(problem, statement.text, self._catalog) from None
+            text = statement.source
+
+            def named(name: str, table: str) -> ErrorPlace | None:
+                return column_named(tree, text, name, table)
+
+            absent = absent_column(tree, self._catalog)
+            if absent is not None and problem.reason.startswith("Referenced table"):
+                # DuckDB looked for the table around a sub-query that has it, without the column.
+                of = f'Table "{absent.table}" does not have a column named "{absent.name}"'
+                problem = ProgrammingError(of)
+            raise placed(problem, text, self._catalog, named) from None
 
     def _binds(self, parameters: Parameters) -> Callable[[exp.Expr], bool]:
         """Whether a query binds where there is no published table."""
@@ -176,6 +189,33 @@ class QueryPlanner:
             return True
 
         return binds
+
+
+def column_named(tree: exp.Expr, text: str, name: str, table: str) -> ErrorPlace | None:
+    """Where a column of a name is written, of this table where one is given."""
+    for each in tree.find_all(exp.Column):
+        if each.name.casefold() != name.casefold():
+            continue
+        if not table or each.table.casefold() == table.casefold():
+            return place_of(each, text)
+    return None
+
+
+def absent_column(tree: exp.Expr, catalog: Catalog) -> exp.Column | None:
+    """A column that is written with its table, which has none of this name."""
+    known = {
+        **{name.casefold(): columns for name, columns in catalog.tables.items()},
+        catalog.table.casefold(): catalog.columns,
+    }
+    tables = {each.alias_or_name.casefold(): each for each in tree.find_all(exp.Table)}
+    for column in tree.find_all(exp.Column):
+        source = tables.get(column.table.casefold())
+        columns = None if source is None else known.get(source.name.casefold())
+        if source is None or columns is None or source.alias_column_names:
+            continue
+        if column.name.casefold() not in {name.casefold() for name, _ in columns}:
+            return column
+    return None
 
 
 def _listed(rows: exp.Expr, parameters: Parameters, described: Described, order: int) -> Direct:

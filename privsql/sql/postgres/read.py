@@ -125,8 +125,8 @@ class _Reader:
         if first.kind != NAME:
             raise mistake("this is not a statement", text, first.start, first.stop, _HINT)
         if first.value not in _STATEMENTS:
-            reason = f"the query cannot be read near {first.value[: parse.LONGEST_WORD]!r}"
-            raise mistake(reason, text, first.start, first.stop, _HINT)
+            place = Place(text, first.start, first.stop)
+            raise parse.unreadable_start(first.value[: parse.LONGEST_WORD], _HINT, place)
         word = first.value.upper()
         return Command("other", name=word, tag=word)
 
