@@ -174,13 +174,14 @@ class Aggregates:
         return Aggregate(made, measure, bound)
 
     def quantile(self) -> Aggregate:
-        """Only of a sensitive column, through its distribution."""
+        """Of a sensitive column, through its distribution, or of a public number."""
         rng = self.rng
         ordered = [
             c
             for c in self.expressions.columns
             if c.sensitive and c.type in ("int", "date") and c.key
         ]
+        ordered += [c for c in self.expressions.columns if not c.sensitive and c.type == "int"][:1]
         if not ordered:
             return self.total()
         column = rng.choice(ordered)

@@ -142,6 +142,7 @@ FAMILIES = {
         Family("outer sum", "SUM(n)", FLU, ("disease",), LINEAR, below="job"),
         Family("outer average", "AVG(n)", FLU, ("disease",), LINEAR, below="job"),
         Family("median", "MEDIAN(age)", "", ("age",), QUANTILE),
+        Family("median public", "MEDIAN(cost)", FLU, ("cost", "disease"), QUANTILE),
         Family("quantile_disc", "QUANTILE_DISC(age, 0.25)", FLU, ("age", "disease"), QUANTILE),
     )
 }  # fmt: skip

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from sqlglot import exp
 
-from privsql.sql.nodes import bare, cast, is_aggregate, name_of
+from privsql.sql.nodes import bare, cast, is_aggregate, name_of, named
 
 QUANTILES = frozenset(
     {"quantile", "quantile_cont", "quantile_disc", "approx_quantile", "percentile_cont"}
@@ -31,13 +31,17 @@ def written_out(tree: exp.Expr) -> exp.Expr:
     >>> written_out(parse_one(sql, dialect="duckdb")).sql("duckdb")
     'SELECT [QUANTILE_DISC(x, 0.1), QUANTILE_DISC(x, 0.9)] FROM t'
     """
+    holder = exp.Paren(this=tree)
+    for pivot in list(holder.find_all(exp.Pivot)):
+        _pivoted(pivot)
+    tree = holder.this.pop()
     for node in list(tree.walk()):
         if isinstance(node, exp.Func) and is_aggregate(node) and name_of(node) in QUANTILES:
             _several(node)
     return tree
 
 
-# Functions of the clock by the type of what they give; others depend on the session and are refused.
+# Functions of the clock, by the type of what they give; current_time and its like are refused.
 _CLOCKS = {
     **dict.fromkeys(("current_date", "today"), "DATE"),
     **dict.fromkeys(
@@ -87,6 +91,74 @@ def _told(moment: datetime, kind: str) -> str:
         return moment.date().isoformat()
     plain = moment.replace(tzinfo=None).isoformat(" ")
     return moment.isoformat(" ") if kind.endswith("ZONE") else plain
+
+
+_PIVOTED = {"this", "expressions", "fields", "using", "group", "alias"}
+_NAMING = {"columns", "identify_pivot_strings", "prefixed_pivot_columns", "pivot_column_naming"}
+
+
+def _pivoted(pivot: exp.Pivot) -> None:
+    """A PIVOT over listed values of one column, with GROUP BY, as a SELECT with FILTERs.
+
+    What is written otherwise stays, and is refused where it stands.
+    """
+    given = {key for key, value in pivot.args.items() if value} - _NAMING
+    table = pivot.parent
+    statement = pivot.this is not None
+    fields = pivot.expressions if statement else pivot.args.get("fields") or []
+    calls = pivot.args.get("using") or [] if statement else pivot.expressions
+    group = pivot.args.get("group")
+    listed = fields[0] if len(fields) == 1 else None
+    if not given <= _PIVOTED or not isinstance(listed, exp.In) or group is None:
+        return
+    if table is None or not (statement or _sole(table)):
+        return
+    values = [_value(each) for each in listed.expressions]
+    names = [call.alias if isinstance(call, exp.Alias) else "" for call in calls]
+    if not values or not calls or None in values or (len(calls) > 1 and not all(names)):
+        return
+    keys = group.expressions
+    if any(value for key, value in group.args.items() if key != "expressions"):
+        return
+    made = exp.Select(expressions=[each.copy() for each in keys])
+    for value in values:
+        for call, name in zip(calls, names, strict=True):
+            if value is None or not is_aggregate(call.unalias()):
+                return
+            literal, label = value
+            tested = exp.EQ(this=bare(listed.this).copy(), expression=literal.copy())
+            kept = exp.Filter(this=call.unalias().copy(), expression=exp.Where(this=tested))
+            made.append("expressions", named(kept, f"{label}_{name}" if name else label))
+    source = pivot.this.copy() if statement else _without_pivot(table)
+    made.from_(source, copy=False)
+    made.set("group", exp.Group(expressions=[each.copy() for each in keys]))
+    if statement:
+        pivot.replace(made)
+        return
+    alias = pivot.args.get("alias") or exp.TableAlias(this=exp.to_identifier(source.alias_or_name))
+    table.replace(exp.Subquery(this=made, alias=alias.copy()))
+
+
+def _sole(table: exp.Expr) -> bool:
+    """Whether one PIVOT follows a table."""
+    return isinstance(table, exp.Table) and len(table.args.get("pivots") or ()) == 1
+
+
+def _without_pivot(table: exp.Expr) -> exp.Expr:
+    made = table.copy()
+    made.set("pivots", None)
+    return made
+
+
+def _value(node: exp.Expr) -> tuple[exp.Expr, str] | None:
+    """A listed value and the name of its column; None where it is no plain constant."""
+    alias = node.alias if isinstance(node, exp.PivotAlias | exp.Alias) else ""
+    literal = node.this if alias else node
+    plain = isinstance(literal, exp.Literal | exp.Boolean)
+    if not plain:
+        return None
+    text = str(literal.this).lower() if isinstance(literal, exp.Boolean) else literal.name
+    return literal, alias or text
 
 
 def _several(node: exp.Expr) -> None:

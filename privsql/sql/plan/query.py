@@ -98,7 +98,7 @@ class QueryPlanner:
                 hint="SUMMARIZE the table, or DESCRIBE the query for its columns",
                 place=place_of(statement.tree, statement.source),
             )
-        tree = statement.tree.copy()
+        tree = written_out(statement.tree.copy())
         parameters = read_parameters(tree, given)
         asked = audit_question(tree, statement.source)
         if asked is not None and self._databases.audit is not None:
@@ -112,7 +112,6 @@ class QueryPlanner:
             rows = listing(self._catalog, tree, statement.source)
             if rows is not None:
                 return _listed(rows, parameters, described, wanted.order)
-        tree = written_out(tree)
         constants = Constants(parameters, self._databases.run)
         compiler = Compiler(self._catalog, statement.source, self._binds(parameters), constants)
         try:
