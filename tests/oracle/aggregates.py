@@ -167,7 +167,6 @@ class Aggregates:
                 ("REGR_SXX", "square", squared),
                 ("REGR_SYY", "square", squared),
                 ("REGR_SXY", "square", squared),
-                ("REGR_COUNT", "count", None),
             )
         )
         made = node("aggregate", f"{word}(", one, ", ", two, ")", self._filter(), feature="regr_*")

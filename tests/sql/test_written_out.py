@@ -33,6 +33,10 @@ SAME = [
     "SELECT QUANTILE_CONT(cost, [0.25, 0.75]) FILTER (WHERE age > 40) AS q FROM patients",
     "SELECT job, MEDIAN(cost) AS m, QUANTILE_DISC(cost, 0.9) AS q FROM patients"
     " WHERE disease = 'flu' GROUP BY job",
+    "SELECT NULLIF(cost, 10) AS c, QUANTILE_DISC(NULLIF(cost, 10), 0.5) AS q FROM patients"
+    " WHERE disease <> 'hiv' GROUP BY 1",
+    "SELECT job, QUANTILE_DISC(NULLIF(cost, 11), 0.01) AS q, REGR_COUNT(age, NULLIF(cost, 11)) AS n"
+    " FROM patients WHERE disease <> 'hiv' GROUP BY job",
     "SELECT disease, QUANTILE_CONT(cost, 0.3) AS m FROM patients GROUP BY disease",
     "SELECT MEDIAN(cost + age) AS m, QUANTILE_DISC(CASE WHEN age > 40 THEN cost END, 0.2) AS q"
     " FROM patients",
