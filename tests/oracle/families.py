@@ -131,7 +131,7 @@ FAMILIES = {
         Family("var public", "VAR_POP(cost)", FLU, ("cost", "disease"), SPREAD),
         Family("covar_samp", "COVAR_SAMP(age, cost)", "", ("age", "cost"), SPREAD),
         Family("corr", "CORR(age, cost)", "", ("age", "cost"), SPREAD),
-        Family("regr_slope", "REGR_SLOPE(cost, age)", FLU, ("age", "cost", "disease"), SPREAD),
+        Family("regr_slope", "REGR_SLOPE(cost, age)", "", ("age", "cost"), SPREAD),
         Family("regr_intercept", "REGR_INTERCEPT(age, cost)", "", ("age", "cost"), SPREAD),
         # The share of the middle ages is far from what a uniform column would give: of all
         # families this one notices a wrong retention best.
