@@ -31,6 +31,8 @@ def written_out(tree: exp.Expr) -> exp.Expr:
     >>> written_out(parse_one(sql, dialect="duckdb")).sql("duckdb")
     'SELECT [QUANTILE_DISC(x, 0.1), QUANTILE_DISC(x, 0.9)] FROM t'
     """
+    if tree.find(exp.Pivot, exp.Array) is None:
+        return tree
     holder = exp.Paren(this=tree)
     for pivot in list(holder.find_all(exp.Pivot)):
         _pivoted(pivot)

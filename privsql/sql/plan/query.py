@@ -21,7 +21,7 @@ from privsql.sql.bind.comparisons import Constants
 from privsql.sql.catalog import Catalog, placed
 from privsql.sql.disclosure.evidence import Behind
 from privsql.sql.disclosure.masking import Final
-from privsql.sql.nodes import Unsupported, place_of
+from privsql.sql.nodes import Unsupported, copied, place_of
 from privsql.sql.outer.compile import Compiler
 from privsql.sql.outer.parts import Out, weighed
 from privsql.sql.parameters import Parameters, Printed
@@ -98,7 +98,7 @@ class QueryPlanner:
                 hint="SUMMARIZE the table, or DESCRIBE the query for its columns",
                 place=place_of(statement.tree, statement.source),
             )
-        tree = written_out(statement.tree.copy())
+        tree = written_out(copied(statement.tree))
         parameters = read_parameters(tree, given)
         asked = audit_question(tree, statement.source)
         if asked is not None and self._databases.audit is not None:
@@ -150,7 +150,7 @@ class QueryPlanner:
         describe: Callable[[Printed], Described],
     ) -> Direct:
         """A question about tables of an audit, which are exact and run where only they are."""
-        printed = parameters.bind(tree.copy())
+        printed = parameters.bind(copied(tree))
         try:
             described = describe(printed)
         except ProgrammingError as problem:
@@ -182,7 +182,7 @@ class QueryPlanner:
 
         def binds(query: exp.Expr) -> bool:
             try:
-                self._databases.describe(parameters.bind(query.copy()))
+                self._databases.describe(parameters.bind(copied(query)))
             except Error:
                 return False
             return True
