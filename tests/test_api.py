@@ -22,7 +22,7 @@ import privsql
 from privsql import errors
 from privsql.learn import DecisionTreeClassifier, NaiveBayes
 from privsql.release.columns import MECHANISMS
-from privsql.release.spec import COLUMN_KEYS, PROTECT_KEYS, TABLES
+from privsql.release.spec import COLUMN_KEYS, PROTECT_KEYS, TABLE_KEYS, TABLES
 from privsql.session.settings import ESTIMATORS, Settings
 from privsql.sql.outer.parts import OURS
 from tests.docs.reference import commands
@@ -108,6 +108,8 @@ def spec() -> Iterator[str]:
         yield f"spec [columns.*] {key}"
     for key in PROTECT_KEYS:
         yield f"spec [protect.reconstruction] {key}"
+    for key in TABLE_KEYS:
+        yield f"spec [tables.*] {key}"
     for mechanism, keys in MECHANISMS.items():
         yield f"spec mechanism = {mechanism!r}: {', '.join(keys)}"
 

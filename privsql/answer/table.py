@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import starmap
+from typing import Any
 
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
@@ -94,8 +96,8 @@ def grid(outcome: Outcome, max_rows: int = ROWS) -> Grid:
     for i, column in enumerate(outcome.columns):
         found = values(column.type, outcome.table.column(i).take(kept))
         if column.estimate:
-            _, low, high, reliable = (bar.take(kept).to_pylist() for bar in bars(outcome, i))
-            shown.append(list(map(estimate, found, low, high, reliable)))
+            taken = (bar.take(kept).to_pylist() for bar in bars(outcome, i))
+            shown.append(list(starmap(_cell, zip(found, *taken, strict=True))))
         else:
             shown.append(list(map(exact, found)))
     return Grid(
@@ -105,6 +107,13 @@ def grid(outcome: Outcome, max_rows: int = ROWS) -> Grid:
         gap=gap,
         footer=_footer(outcome, shown, len(keep)),
     )
+
+
+def _cell(value: Any, stderr: float | None, low: Any, high: Any, reliable: bool | None) -> Cell:
+    """A cell of a column of estimates, where a value that is none of numbers may be exact."""
+    if stderr == 0 and low is None and high is None:
+        return exact(value)
+    return estimate(value, low, high, reliable)
 
 
 def is_number(kind: pa.DataType) -> bool:

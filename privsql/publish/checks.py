@@ -140,6 +140,7 @@ def spare(target: Path, raw: Source, wanted: Spec, spec: str | Path | Spec) -> N
     needed = {"source": [Path(file.partition("::")[0]) for file in raw.files]}
     needed["spec"] = [] if isinstance(spec, Spec) else [Path(spec)]
     key = None if wanted.key is None else Path(wanted.key)
+    needed["public table"] = [Path(each.source) for each in wanted.tables]
     needed["key"] = [] if key is None else [key, key.with_name(key.name + ".ledger")]
     for name, paths in needed.items():
         if any(path.exists() and target.exists() and path.samefile(target) for path in paths):

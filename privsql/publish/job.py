@@ -51,6 +51,7 @@ from privsql.release.reading import folded
 from privsql.release.shapes import commit_release, in_shape
 from privsql.release.spec import Spec, refuse_undecided
 from privsql.release.store import count_rows, open_release, write_manifest
+from privsql.release.tables import write_table
 
 STAGED = "CREATE TEMP TABLE staged AS"
 
@@ -128,6 +129,7 @@ def _make(
 ) -> tuple[m.Manifest, int, Callable[[], None] | None]:
     con, spec = job.con, job.spec
     con.execute("CREATE SCHEMA privsql")
+    tables = tuple(write_table(con, each) for each in spec.tables)
     rows = _stage(job, progress)
     channels = {column.name: published_channel(job, column) for column in job.columns}
     groups, grouped = group_rows(job)
@@ -169,6 +171,7 @@ def _make(
         groups=groups,
         protection=spec.protect,
         policy=spec.policy,
+        tables=tables,
     )
     write_manifest(con, manifest)
     con.execute("CHECKPOINT")

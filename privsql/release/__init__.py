@@ -8,6 +8,7 @@ recoding  values before they are published
 columns   columns of a spec
 spec      the spec
 manifest  what the public may know
+tables    public tables: files of them, and those of a release
 folder    the release as a folder of Parquet
 store     the release as a file, and either of them opened
 shapes    a file as a folder, a folder as a file

@@ -4,6 +4,7 @@
     tuples-<digest>.parquet        privsql.tuples
     values-<n>-<digest>.parquet    privsql."values of Y"
     domain-<n>-<digest>.parquet    privsql."domain of X"
+    public-<n>-<digest>.parquet    public tables that the release brings
     rows/part-<n>-<digest>.parquet the published rows
 
 A file carries the start of its SHA-256 in its name, so a new version of a release never
@@ -35,7 +36,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from privsql.errors import Error, IntegrityError, OperationalError
 from privsql.files import sync
-from privsql.release.names import RESERVED, ROW_NUMBER, TUPLES, quoted
+from privsql.release.names import MAIN, RESERVED, ROW_NUMBER, TUPLES, public_table, quoted
 
 MANIFEST = "manifest.json"
 ROWS_FOLDER = "rows"
@@ -190,6 +191,7 @@ def attach_folder(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     connection.execute(
         "INSERT INTO release.privsql.manifest VALUES ($1, $2)", [index.manifest, index.digest]
     )
+    public = _public_types(index)
     try:
         for table in dict.fromkeys(part.table for part in index.parts):
             files = [str((path / part.file).absolute()) for part in index.of(table)]
@@ -197,7 +199,9 @@ def attach_folder(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
                 _view(connection, index, files)
             else:
                 copied = connection.read_parquet(files)
-                copied.create(f"release.{table}")
+                kinds = public.get(table, {})
+                columns = [_typed(name, kinds.get(name)) for name in copied.columns]
+                copied.project(", ".join(columns)).create(f"release.{table}")
     except (duckdb.Error, UnicodeError):
         raise _unfit(f"a table in {path} is damaged") from None
     # Files of Parquet are opened again by every scan; no other file is.
@@ -213,7 +217,7 @@ def _view(connection: duckdb.DuckDBPyConnection, index: Index, files: Sequence[s
     for name, kind in index.columns:
         column = quoted(name)
         same = found[name] == kind
-        columns.append(column if same else f"CAST({column} AS {kind}) AS {column}")
+        columns.append(column if same else _typed(name, kind))
     if ROW_NUMBER not in {name.lower() for name, _ in index.columns}:
         columns.append(f"file_index * {_MOST_ROWS} + file_row_number AS {ROW_NUMBER}")
     listed = ", ".join(_literal(file) for file in files)
@@ -251,9 +255,13 @@ def write_folder(
     parts = list(_rows(connection, folder, table, columns, order, rows))
     for number, name in enumerate(beside):
         kind = name.split('"')[1].split(" ")[0]  # tuples, or the first word of "values of X"
-        stem = kind if name == TUPLES else f"{kind}-{number}"
+        columns_of, stem = "*", kind if name == TUPLES else f"{kind}-{number}"
+        if name.startswith(MAIN):
+            stored = connection.table(f"release.{name}")
+            given = zip(stored.columns, stored.types, strict=True)
+            columns_of, stem = ", ".join(map(_shown, *zip(*given, strict=True))), f"public-{number}"
         # As they are stored: numbers of groups and codes of values are places in them.
-        query = f"SELECT * FROM release.{name} ORDER BY rowid"  # noqa: S608
+        query = f"SELECT {columns_of} FROM release.{name} ORDER BY rowid"  # noqa: S608
         nullable = _nullable(connection.table(f"release.{name}"))
         parts.append(_written(connection, query, folder, stem, name, nullable))
     document = {
@@ -280,10 +288,7 @@ def _rows(
 ) -> Iterable[Part]:
     """The published rows, divided by their content."""
     count = -(-rows // PART_ROWS)
-    shown = ", ".join(
-        quoted(name) if _kept(kind) else f"CAST({quoted(name)} AS VARCHAR) AS {quoted(name)}"
-        for name, kind in columns
-    )
+    shown = ", ".join(_shown(name, kind) for name, kind in columns)
     sorted_by = ", ".join(quoted(name) for name in order)
     # Of all parts alike: a reader may take the first one's schema for that of all.
     nullable = _nullable(connection.table(f"release.main.{quoted(table)}"))
@@ -382,6 +387,34 @@ def _end_of(path: Path) -> str:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - END))
         return hashlib.sha256(file.read()).hexdigest()
+
+
+def _shown(name: str, kind: DuckDBPyType) -> str:
+    """A column as it is written: as text where Parquet does not keep its type."""
+    return quoted(name) if _kept(kind) else f"CAST({quoted(name)} AS VARCHAR) AS {quoted(name)}"
+
+
+def _typed(name: str, kind: str | None) -> str:
+    """A column as it was before it was written; None: as it is.
+
+    The type is read first: what a folder says of itself must not become SQL.
+    """
+    if kind is None:
+        return quoted(name)
+    return f"CAST({quoted(name)} AS {duckdb.sqltype(kind)}) AS {quoted(name)}"
+
+
+def _public_types(index: Index) -> dict[str, dict[str, str]]:
+    """Types of the columns of public tables, as the manifest has them."""
+    try:
+        return {
+            public_table(table["name"]): {
+                column["name"]: str(column["type"]) for column in table["columns"]
+            }
+            for table in json.loads(index.manifest).get("tables", ())
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # the manifest is read, and refused, in its own place
 
 
 def _kept(kind: DuckDBPyType) -> bool:

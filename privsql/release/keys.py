@@ -502,6 +502,24 @@ KEYS = (
         "  They are public, as they stand in the release.",
         'always = ["SELECT disease, COUNT(*) FROM visits GROUP BY disease"]',
     ),
+    Key(
+        "tables",
+        "source",
+        "path of a CSV, Parquet or JSON file, beside the spec unless it is absolute",
+        "",
+        "Rows that are published as they are, to be joined. Required.",
+        'source = "countries.parquet"',
+        beside=('key = "code"',),
+    ),
+    Key(
+        "tables",
+        "key",
+        "name of a column",
+        "",
+        "What identifies a row. Publishing refuses a key with NULLs or duplicates. Required.",
+        'key = "code"',
+        beside=('source = "countries.parquet"',),
+    ),
 )
 
 MECHANISM_NAMES = ("uniform", "replace", "identity", "swap", "finegrain", "matrix", "decoy")

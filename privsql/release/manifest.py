@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -167,6 +167,24 @@ class Policy:
 
 
 @dataclass(frozen=True)
+class TableColumn:
+    """A column of a public table."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class PublicTable:
+    """A public table that is published beside the perturbed one, to be joined with it."""
+
+    name: str
+    key: str  # a column that has no NULL and no value twice
+    rows: int
+    columns: tuple[TableColumn, ...]
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The public description of a release, with all that reconstruction needs."""
 
@@ -184,6 +202,7 @@ class Manifest:
     groups: Groups
     protection: Protection | None
     policy: Policy
+    tables: tuple[PublicTable, ...] = ()  # in the order of the spec
     batches: tuple[str, ...] = ()  # hashes of the batches that were added, sorted
     identity: str = ""  # digest of the manifest before it was converted, if it was
     format: int = FORMAT
@@ -197,8 +216,9 @@ class Manifest:
     def to_json(self) -> str:
         """Write the document; infinite figures are null."""
         document = _plain(self)
-        if not self.identity:
-            del document["identity"]
+        for name in ("identity", "tables"):
+            if not getattr(self, name):
+                del document[name]
         if self.privacy.rows_per_unit == 1:  # as releases were written before there was the field
             del document["privacy"]["rows_per_unit"]
         for name in ("leverage", "always"):  # likewise
@@ -223,6 +243,7 @@ class Manifest:
                 groups=_read(Groups, data["groups"]),
                 protection=None if protection is None else _read(Protection, protection),
                 policy=_read(Policy, {**_plain(_LATER), **data["policy"]}),
+                tables=tuple(map(_public_table, data.get("tables", ()))),
                 batches=tuple(data["batches"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, Error):
@@ -266,6 +287,11 @@ def _read(kind: type[D], data: Mapping[str, Any]) -> D:
         raise KeyError
     read = {name: READERS[name](data[name]) for name in READERS if name in data}
     return kind(**{**data, **read})
+
+
+def _public_table(data: Mapping[str, Any]) -> PublicTable:
+    made = _read(PublicTable, data)
+    return replace(made, columns=tuple(_read(TableColumn, each) for each in data["columns"]))
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,10 @@ TUPLES = 'privsql."tuples"'
 ROWS = "privsql_rows"
 
 
+# The schema of the published table and of public ones.
+MAIN = "main."
+
+
 def quoted(name: str) -> str:
     """The name of a table as DuckDB's relations read it: quoted, so that dots are part of it.
 
@@ -33,6 +37,11 @@ def published_table(table: str) -> str:
     A release is called ``release`` in every connection of ours, whatever its file is called.
     """
     return f"release.main.{quoted(table)}"
+
+
+def public_table(name: str) -> str:
+    """A public table that a release brings."""
+    return f"{MAIN}{quoted(name)}"
 
 
 def domain_table(column: str) -> str:

@@ -81,8 +81,10 @@ TABLES = {
     "groups": names("groups"),
     "protect": ("reconstruction",),
     "policy": names("policy"),
+    "tables": (),
 }
 PROTECT_KEYS = names("protect.reconstruction")
+TABLE_KEYS = names("tables")
 
 # Mechanisms whose trials are independent, as the cap of [protect.reconstruction] needs them.
 INDEPENDENT = ("uniform", "replace", "finegrain", "matrix")
@@ -100,6 +102,15 @@ class GroupsSpec:
 
 
 @dataclass(frozen=True)
+class TableSpec:
+    """A public table that is published beside the perturbed one, to be joined with it."""
+
+    name: str
+    source: str  # a file
+    key: str  # a column that identifies its rows
+
+
+@dataclass(frozen=True)
 class Spec:
     """The publisher's choices for one release."""
 
@@ -112,6 +123,7 @@ class Spec:
     groups: GroupsSpec = GroupsSpec()
     protect: ProtectSpec | None = None
     policy: PolicySpec = field(default_factory=PolicySpec)
+    tables: tuple[TableSpec, ...] = ()
     join: str | None = None
     sources_joined: tuple[tuple[str, ...], ...] = ()  # the parts that ``join`` puts side by side
     name: str = field(default="spec.toml", compare=False)
@@ -193,6 +205,7 @@ def parse_spec(text: str, *, name: str = "spec.toml") -> Spec:
     policy = _read_policy(top, default="flag" if protect is not None else "refuse")
     spec = Spec("", columns=columns, groups=groups, protect=protect, policy=policy, name=name)
     spec = _read_release(top, spec)
+    spec = replace(spec, tables=_read_tables(top, spec.table))
     if spec.epsilon is not None and not report.mistakes:
         spec = _share_out(report, spec, spec.epsilon)
     report.raise_if_any()
@@ -414,6 +427,30 @@ def _paths(given: object) -> tuple[str, ...]:
     listed = given if isinstance(given, list) else [given]
     paths = tuple(path for path in listed if isinstance(path, str) and path.strip("\0 "))
     return paths if len(paths) == len(listed) else ()
+
+
+def _read_tables(top: Section, published: str) -> tuple[TableSpec, ...]:
+    section = top.table("tables", "one table per public table: [tables.countries]")
+    if section is None:
+        return ()
+    found: list[TableSpec] = []
+    taken = {folded(published): "the published table"}
+    for name in section.data:
+        table = section.table(name, f"[tables.{name}] and below it source = ... and key = ...")
+        if table is None:
+            continue
+        table.unknown(TABLE_KEYS)
+        if not name.isidentifier() or folded(name).startswith(RESERVED):
+            what = f"must be a name of letters, digits and _, and not begin with {RESERVED}"
+            table.wrong(None, what, "such as [tables.countries]")
+        elif folded(name) in taken:
+            table.wrong(None, f"has the name of {taken[folded(name)]}", "give it another")
+        taken[folded(name)] = "another public table"
+        for key, example in (("source", "countries.parquet"), ("key", "code")):
+            if key not in table:
+                table.wrong(None, f"needs {key}", f'such as {key} = "{example}"')
+        found.append(TableSpec(name, table.text("source") or "", table.text("key") or ""))
+    return tuple(found)
 
 
 def _read_groups(top: Section) -> GroupsSpec:

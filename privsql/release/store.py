@@ -37,6 +37,7 @@ from privsql.release.names import (
     ROWS,
     TUPLES,
     domain_table,
+    public_table,
     published_table,
     values_table,
 )
@@ -233,6 +234,12 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
     wanted, listed = tables_beside(manifest), _listed(manifest)
     wrong = _unfit(f"the tables in {path} are not those that its manifest describes")
     try:
+        for each in manifest.tables:
+            beside = connection.table(public_table(each.name))
+            found = list(zip(beside.columns, map(str, beside.types), strict=True))
+            told = [(column.name, column.type) for column in each.columns]
+            if found != told or count_rows(beside) != each.rows:
+                raise wrong
         for table, columns in wanted.items():
             if set(connection.table(table).columns) != columns:
                 raise wrong
@@ -261,6 +268,7 @@ def tables_beside(manifest: Manifest) -> dict[str, set[str]]:
     grouping = manifest.groups.columns
     tables = {TUPLES: {*grouping, ROWS, GROUP}}
     tables |= {values_table(name): {"value", "label"} for name in grouping}
+    tables |= {public_table(each.name): {c.name for c in each.columns} for each in manifest.tables}
     return tables | {domain_table(column.name): {"code", "value"} for column in _listed(manifest)}
 
 

@@ -14,7 +14,10 @@ from privsql.errors import Notice
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
 
-INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UBIGINT", "UHUGEINT")
+INTEGERS = (
+    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+)
 
 
 def outcome_of(

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from privsql.policy.limits import Limits
 from privsql.policy.personal import count, refusal, size_class
 from privsql.session.audit_tables import Audited
 from privsql.session.caches import SHORT, Remembered, key_of
+from privsql.session.described import Summary, described, listed, nothing, summarized
 from privsql.session.executor import Loading, Workspace
 from privsql.session.gate import About, Decision, Gate, Served, accounted, open_to_all
 from privsql.session.log import logged
@@ -45,8 +47,17 @@ from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.brief import brief
 from privsql.sql.explain.expand import Expanded, expand
 from privsql.sql.explain.explain import Explained, explain
+from privsql.sql.parse.about import (
+    ALL_TABLES,
+    DESCRIBE,
+    TABLES,
+    star_query,
+    summary_of,
+)
+from privsql.sql.parse.about import KINDS as ABOUT
 from privsql.sql.parse.parameter_types import parameter_types, without_values
-from privsql.sql.parse.statement import Statement, only, parts
+from privsql.sql.parse.statement import Statement, begun, only, parts
+from privsql.sql.parse.written_out import CLOCKS
 from privsql.sql.plan.planner import (
     Behind,
     BlockPlan,
@@ -100,12 +111,12 @@ class Session:
     ) -> None:
         self.limits = limits or Limits()
         self._watch = Watch()
-        self._tables = {name: _as_arrow(table) for name, table in (tables or {}).items()}
+        given = {name: _as_arrow(table) for name, table in (tables or {}).items()}
         self._most = Most(self.limits.rows, self.limits.cells, self.limits.bytes)
         self._engines = engines = engines or Here()
         self._engine = engines.scanning(
             path,
-            tables=self._tables,
+            tables=given,
             memory_limit=self.limits.memory,
             threads=self.limits.threads,
             spill=self.limits.spill,
@@ -113,6 +124,8 @@ class Session:
         )
         self.release = self._engine.release
         manifest = self.release.manifest
+        released = {each.name: self._engine.read(star_query(each.name)) for each in manifest.tables}
+        self._tables = released | given
         self._memory = engines.memory(self.limits.memory)
         self._mirror = engines.memory(self.limits.memory)
         self._lock = threading.RLock()
@@ -224,7 +237,7 @@ class Session:
 
     def _key(self, sql: str, parameters: Given, options: Mapping[str, object]) -> Hashable | None:
         """What makes two questions the same one, where answers are remembered."""
-        if self._served is None:
+        if self._served is None or CLOCKS.search(sql or ""):
             return None
         return key_of(sql, parameters, options, self.settings)
 
@@ -255,6 +268,9 @@ class Session:
             settings = self.settings.with_options({**statement.options, **options})
             if statement.kind == "explain":
                 return EXPLAINED
+            if (about := self._about(statement)) is not None:
+                estimates = self.catalog.is_published(statement.name)
+                return columns(nothing(about, settings, estimates=estimates))
             problem: Error | None = None
             for samples in (False, True) if types else (False,):
                 open_ = without_values(statement, types, samples=samples)
@@ -287,11 +303,54 @@ class Session:
     def _run(self, sql: str, parameters: Given, options: Mapping[str, object]) -> Outcome:
         with self._asked(sql) as (_, statement):
             settings = self.settings.with_options({**statement.options, **options})
+            if (about := self._about(statement)) is not None:
+                return self._told(replace(statement, kind=about), parameters, settings)
             if statement.kind in ("set", "reset", "show"):
                 return self._setting(statement)
             if statement.kind == "explain":
                 return self._explained(statement, parameters, settings)
             return self._answer(statement, parameters, settings)
+
+    def _about(self, statement: Statement) -> str | None:
+        """What a statement asks about tables; None where it is another."""
+        if statement.kind == "show" and statement.name in self._mirrored():
+            return DESCRIBE
+        return statement.kind if statement.kind in ABOUT else None
+
+    def _mirrored(self) -> dict[str, str]:
+        """All tables by their folded names."""
+        names = (self.catalog.table, *self.catalog.tables)
+        return {name.casefold(): name for name in names}
+
+    def _told(self, statement: Statement, given: Given, settings: Settings) -> Outcome:
+        """Answer a statement about tables."""
+        if statement.plain:
+            planned = self._watch.breakable(lambda: self._planning.plan(statement, given, settings))
+            found = columns(self._without_rows(planned, settings))
+            return described([(each.name, each.type) for each in found])
+        tables = self._mirrored()
+        if statement.kind in (TABLES, ALL_TABLES):
+            all_ = {name: self._columns_of(name) for name in tables.values()}
+            return listed(all_, whole=statement.kind == ALL_TABLES)
+        name = tables.get(statement.name.casefold())
+        if name is None:
+            place = Place(statement.source, 0, len(statement.source))
+            raise self.catalog.no_table(statement.name, place)
+        if statement.kind == DESCRIBE:
+            keys = {each.name: each.key for each in self.release.manifest.tables}
+            return described(self._columns_of(name), keys.get(name, ""))
+        if self.catalog.is_published(name):
+            return Summary(self.catalog, self._memory, self._asked_within, settings).outcome()
+        return summarized(self._memory.run(summary_of(name)))
+
+    def _columns_of(self, name: str) -> Sequence[tuple[str, str]]:
+        if self.catalog.is_published(name):
+            return self.catalog.columns
+        return self._mirror.describe(star_query(name))
+
+    def _asked_within(self, text: str, settings: Settings) -> Outcome:
+        """Answer a query that belongs to the statement under way."""
+        return self._answer(only(text), None, settings)
 
     def _setting(self, statement: Statement) -> Outcome:
         if statement.kind == "set":
@@ -350,7 +409,7 @@ class Session:
 
     def _answer(self, statement: Statement, given: Given, settings: Settings) -> Outcome:
         # A dashboard asks the same again and again; parameters take part in planning.
-        short = not given and len(statement.text) <= SHORT
+        short = not given and len(statement.text) <= SHORT and not statement.clocked
         key = (statement.text, settings, self.form) if short else None
         planned = self._loading.known(key)
         if planned is None:
@@ -419,7 +478,7 @@ class Session:
         if planned.place == "release":
             return self._engine.scan(*printed.both)
         if planned.place == "mirror":
-            return self._mirror.run(*printed.both)
+            return self._mirror.run(*printed.both, most=self._most)
         return self._audited.memory().run(*printed.both, most=self._most)
 
     def _scanned(self, planned: Answered, loaded: list[str], settings: Settings) -> list[pa.Table]:
@@ -494,7 +553,8 @@ class Session:
             if self._closed:
                 raise InterfaceError("the connection is closed", hint="open the release again")
             limits = {"characters": self.limits.characters, "depth": self.limits.depth}
-            yield self._watch, self._watch.breakable(lambda: only(sql, **limits))
+            statement = self._watch.breakable(lambda: only(sql, **limits))
+            yield self._watch, begun(statement, datetime.now().astimezone())
 
     def interrupt(self) -> None:
         """Stop what is under way."""

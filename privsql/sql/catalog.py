@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -80,6 +80,9 @@ class Catalog:
         return UnknownColumn(f"there is no table {name!r}", hint=hint, place=place)
 
 
+# Where a column is written: of its name, and of its table's.
+Named = Callable[[str, str], Place | None]
+
 _QUOTED = re.compile(r'"([^"]+)"|name (\w+)|near "?([^"]+)"?')
 
 
@@ -92,12 +95,26 @@ _MISSING = (
 )
 
 
-def placed(problem: ProgrammingError, text: str, catalog: Catalog) -> Error:
-    """An error of DuckDB's binder with its place in the analyst's text, and what there is."""
+# A column that a table does not have; where several names are quoted, the last is meant.
+_NO_COLUMN = re.compile(r'"([^"]+)" does not have a column named "([^"]+)"')
+
+
+def placed(
+    problem: ProgrammingError, text: str, catalog: Catalog, named: Named = lambda _, __: None
+) -> Error:
+    """An error of DuckDB's binder with its place in the analyst's text, and what there is.
+
+    ``named`` finds where a column is written, given its name and that of its table, "" for any.
+    """
+    qualified = _NO_COLUMN.search(problem.reason)
     match = _QUOTED.search(problem.reason)
     word = next(filter(None, match.groups()), "") if match else ""
-    found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) if word else None
-    place = Place(text, found.start(), found.end()) if found else None
+    if qualified:
+        word = qualified[2]
+    place = named(word, qualified[1] if qualified else "") if word else None
+    if place is None:
+        found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.I) if word else None
+        place = Place(text, found.start(), found.end()) if found else None
     if any(words in problem.reason for words in _MISSING):
         columns = ", ".join(name for name, _ in catalog.columns)
         hint = f"the published table is {catalog.table}, with the columns {columns}"

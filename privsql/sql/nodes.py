@@ -32,7 +32,30 @@ COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, *_ORDERS)
 
 
 class Unsupported(NotSupportedError, code="unsupported"):  # noqa: N818 - says what it is
-    """A construct that has no answer from perturbed rows; the table in the docs lists them."""
+    """A construct that is not answered; the table in the docs lists them.
+
+    ``at`` is the part of the statement that is meant, where whoever refuses has no text to place
+    it in.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        hint: str | None = None,
+        place: Place | None = None,
+        at: exp.Expr | None = None,
+    ) -> None:
+        super().__init__(reason, hint=hint, place=place)
+        self.at = at
+
+
+class NotEstimable(Unsupported, code="not-estimable"):
+    """A figure of original rows that no statistic of perturbed ones tells."""
+
+
+class RowsRefused(Unsupported, code="rows", sqlstate="42501"):
+    """Published rows themselves, which the release does not show."""
 
 
 def name_of(node: exp.Expr) -> str:

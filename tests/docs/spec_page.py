@@ -99,6 +99,11 @@ TABLES = {
         "Reconstruction privacy: personal groups are cut down until nobody can estimate them well.",
     ),
     "policy": ("[policy]", "What sessions answer."),
+    "tables": (
+        "[tables.NAME]",
+        "Public tables that are published with the release, to be joined with it under this name. Nothing in them is"
+        " perturbed.",
+    ),
 }
 
 

@@ -215,10 +215,15 @@ QUESTIONS = {
         "SELECT count(*) AS n FROM patients WHERE cost < ? AND arrived > ? AND insured = ?",
         (Decimal("50.25"), datetime(2024, 1, 1, 12), True),
     ),
+    "columns of a table": Question("DESCRIBE patients"),
+    "columns of an answer": Question("DESCRIBE SELECT job, count(*) AS n FROM patients GROUP BY 1"),
+    "the tables": Question("SHOW TABLES"),
+    "a summary": Question("SUMMARIZE patients", error_bars=True, notices=("domain", "rounded")),
+    "a summary of no table": Question("SUMMARIZE nothing", error="unknown-name"),
     "one personal group": Question(
         f"SELECT count(*) AS n {FLU} AND job = 'spy'", error="personal-group"
     ),
-    "rows": Question("SELECT disease FROM patients", error="unsupported"),
+    "rows": Question("SELECT disease FROM patients", error="rows"),
     "a mistake": Question("SELECT count( FROM patients", error="syntax"),
     "an unknown column": Question("SELECT wrong FROM patients", error="unknown-name"),
     "an unknown table": Question("SELECT count(*) AS n FROM nothing", error="unknown-name"),

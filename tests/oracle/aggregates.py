@@ -35,7 +35,9 @@ class Aggregates:
 
     def any(self) -> Aggregate:
         rng = self.rng
-        makers = [self.count] * 3 + [self.total] * 4 + [self.spread] * 2 + [self.together]
+        makers = (
+            [self.count] * 3 + [self.total] * 4 + [self.spread] * 2 + [self.together, self.line]
+        )
         makers += [self.arithmetic] * 3 + [self.tally] * 2 + [self.shared]
         if self.exact:
             makers += [self.passed_through] * 3
@@ -150,14 +152,35 @@ class Aggregates:
         )
         return Aggregate(made, "corr" if word == "CORR" else "square", bound)
 
+    def line(self) -> Aggregate:
+        """Regression: the line itself, or one of the moments behind it."""
+        one, two = self._value(), self._value()
+        largest = node("number", "MAX(ABS(", one, ")) + MAX(ABS(", two, "))")
+        squared = node("number", "COUNT(*) * (", largest, ") * CAST(", largest, " AS DOUBLE)")
+        word, measure, bound = self.rng.choice(
+            (
+                ("REGR_SLOPE", "corr", None),
+                ("REGR_INTERCEPT", "corr", None),
+                ("REGR_R2", "corr", None),
+                ("REGR_AVGX", "sum", largest),
+                ("REGR_AVGY", "sum", largest),
+                ("REGR_SXX", "square", squared),
+                ("REGR_SYY", "square", squared),
+                ("REGR_SXY", "square", squared),
+            )
+        )
+        made = node("aggregate", f"{word}(", one, ", ", two, ")", self._filter(), feature="regr_*")
+        return Aggregate(made, measure, bound)
+
     def quantile(self) -> Aggregate:
-        """Only of a sensitive column, through its distribution."""
+        """Of a sensitive column, through its distribution, or of a public number."""
         rng = self.rng
         ordered = [
             c
             for c in self.expressions.columns
             if c.sensitive and c.type in ("int", "date") and c.key
         ]
+        ordered += [c for c in self.expressions.columns if not c.sensitive and c.type == "int"][:1]
         if not ordered:
             return self.total()
         column = rng.choice(ordered)

@@ -185,7 +185,7 @@ def _spread(item: Node, measure: str, expected: Any, found: Any, scale: Scale) -
         limit = SQUARES * (scale(item.scale) if item.scale is not None else 0)
         return abs(one) ** (2 if measure == "root" else 1) <= limit
     if measure == "corr":
-        return abs(one - two) <= SQUARES
+        return abs(one - two) <= SQUARES * max(1, abs(one))
     if measure == "root":
         one, two = one * one, two * two
     off = abs(one - two)

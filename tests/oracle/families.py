@@ -131,6 +131,8 @@ FAMILIES = {
         Family("var public", "VAR_POP(cost)", FLU, ("cost", "disease"), SPREAD),
         Family("covar_samp", "COVAR_SAMP(age, cost)", "", ("age", "cost"), SPREAD),
         Family("corr", "CORR(age, cost)", "", ("age", "cost"), SPREAD),
+        Family("regr_slope", "REGR_SLOPE(cost, age)", "", ("age", "cost"), SPREAD),
+        Family("regr_intercept", "REGR_INTERCEPT(age, cost)", "", ("age", "cost"), SPREAD),
         # The share of the middle ages is far from what a uniform column would give: of all
         # families this one notices a wrong retention best.
         _count("count middle", "age BETWEEN 30 AND 50", "age"),
@@ -140,6 +142,7 @@ FAMILIES = {
         Family("outer sum", "SUM(n)", FLU, ("disease",), LINEAR, below="job"),
         Family("outer average", "AVG(n)", FLU, ("disease",), LINEAR, below="job"),
         Family("median", "MEDIAN(age)", "", ("age",), QUANTILE),
+        Family("median public", "MEDIAN(cost)", FLU, ("cost", "disease"), QUANTILE),
         Family("quantile_disc", "QUANTILE_DISC(age, 0.25)", FLU, ("age", "disease"), QUANTILE),
     )
 }  # fmt: skip

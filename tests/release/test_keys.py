@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from privsql.release.keys import KEYS
-from privsql.release.spec import COLUMN_KEYS, PROTECT_KEYS, TABLES, SpecError, parse_spec
+from privsql.release.spec import (
+    COLUMN_KEYS,
+    PROTECT_KEYS,
+    TABLE_KEYS,
+    TABLES,
+    SpecError,
+    parse_spec,
+)
 from tests.docs.spec_page import EXAMPLES, page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +29,7 @@ WHOLE = {
 
 def spec_with(key) -> str:
     """A whole spec in which the example of a key stands where it belongs."""
-    table = "columns.y" if key.table == "columns" else key.table
+    table = f"{key.table}.y" if key.table in ("columns", "tables") else key.table
     lines = [*key.beside, key.example]
     if key.role:
         lines.insert(0, f'role = "{key.role}"')
@@ -53,6 +60,7 @@ def test_every_key_that_the_parser_knows_is_listed():
     known = {(table, key) for table, keys in TABLES.items() if table != "protect" for key in keys}
     known |= {("columns", key) for key in COLUMN_KEYS}
     known |= {("protect.reconstruction", key) for key in PROTECT_KEYS}
+    known |= {("tables", key) for key in TABLE_KEYS}
     assert {(key.table, key.name) for key in KEYS} == known
     assert len(KEYS) == len(known)
 

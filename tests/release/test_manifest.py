@@ -46,6 +46,13 @@ def test_a_manifest_survives_json_with_its_infinities():
         assert "Infinity" not in made.to_json()
 
 
+def test_public_tables_are_told_where_there_are_any():
+    columns = (m.TableColumn("code", "VARCHAR"), m.TableColumn("since", "DATE"))
+    made = example(tables=(m.PublicTable("trades", "code", 3, columns),))
+    assert m.Manifest.from_json(made.to_json()) == made
+    assert "tables" not in example().to_json()
+
+
 def test_rows_of_a_person_are_told_where_they_are_several():
     one = example()
     assert "rows_per_unit" not in one.to_json()
@@ -86,6 +93,7 @@ def test_every_field_is_explained_on_its_page():
         "groups": m.Groups,
         "protection": m.Protection,
         "policy": m.Policy,
+        "tables": m.PublicTable,
     }
     for name, kind in inside.items():
         assert documented[name] == {field.name for field in dataclasses.fields(kind)}

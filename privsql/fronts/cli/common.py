@@ -89,6 +89,31 @@ setting_options = together(
 )
 
 
+def _named_tables(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Path]:
+    """``NAME=FILE``, as often as there are tables."""
+    found: dict[str, Path] = {}
+    for each in given:
+        name, sign, path = each.partition("=")
+        if not sign or not name.strip() or not path.strip():
+            raise click.BadParameter("give NAME=FILE, such as countries=countries.parquet")
+        if name.strip().casefold() in {known.casefold() for known in found}:
+            raise click.BadParameter(f"two tables are called {name.strip()}")
+        found[name.strip()] = Path(path.strip())
+    return found
+
+
+# Of every command that asks.
+table_option = click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="NAME=FILE",
+    callback=_named_tables,
+    show_default=False,
+    help="A public table to join with, from a CSV, Parquet or JSON file. Repeat it for several.",
+)
+
+
 class Lazy(UserDict[str, Any]):
     """Commands by name, each imported on first use: ``module:attribute``."""
 

@@ -14,9 +14,9 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ from privsql.policy.history import History
 from privsql.policy.journal import Journal
 from privsql.policy.limits import Limits
 from privsql.release.manifest import Manifest
+from privsql.release.tables import read_files
 
 EVERYBODY = ""  # no user has this name
 MARK = 1.0  # seconds between two looks whether the history has grown
@@ -63,6 +64,7 @@ class Plan:
     always: tuple[str, ...]
     allowance: Allowance
     limits: Limits
+    tables: Mapping[str, Path] = field(default_factory=dict)
     mark: Path | None = None  # beside the history
     status: tuple[str, int] | None = None
 
@@ -101,6 +103,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> None:
             sessions=at_once(plan.allowance.workers),
             quick=not plan.sync,
             always=plan.always,
+            tables=read_files(plan.tables),
             admit=lambda user: keeper.check(EVERYBODY if kind is OneAccount else user),
         )
         asyncio.run(_served(plan, house, keeper, say))

@@ -40,12 +40,17 @@ def connect(
 ) -> Connection:
     """Open a release for queries.
 
-    ``tables`` are public tables of the analyst's own to join with, by name; ``settings`` are
-    those of ``SET privsql.*``, for the whole connection.
+    ``tables`` are public tables of the analyst's own to join with, by name, beside those that the
+    release brings: each an Arrow table, a data frame, or the path of a CSV, Parquet or JSON file.
+    ``settings`` are those of ``SET privsql.*``, for the whole connection.
     """
     # Here and not above: a server or a test that brings its own session needs no engine.
     from privsql.session.session import Session
 
+    if tables is not None:
+        from privsql.release.tables import read_files
+
+        tables = read_files(tables)
     return Connection(Session(Path(path), tables=tables, **settings))
 
 

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from privsql import files
 from privsql.answer.outcome import Outcome
 from privsql.engines.processes.child import Child
@@ -40,6 +42,7 @@ from privsql.policy.limits import GIGABYTE, Limits
 from privsql.release.folder import link_folder, stamp
 from privsql.release.manifest import Manifest
 from privsql.release.store import Release, open_release
+from privsql.release.tables import as_releases, described
 from privsql.session.caches import Answers, key_of
 from privsql.session.gate import Served
 from privsql.session.log import logged
@@ -63,14 +66,9 @@ class Version:
     path: Path
     manifest: Manifest
     stamp: tuple[int, int, int]
+    shown: Mapping[str, Manifest]  # all tables that can be queried, by name
     sessions: int = 0  # that exist, idle or not
     retired: bool = False
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """DuckDB's type of each column that may be named, in lower case."""
-        found = {column.name.lower(): column.type for column in self.manifest.public}
-        return found | {column.name.lower(): column.type for column in self.manifest.sensitive}
 
 
 class Seat(NamedTuple):
@@ -87,9 +85,10 @@ class House:
 
     ``sessions`` is how many may exist at once, half of them idle; ``folder`` is where versions
     are linked.  ``always`` are statements that no user is ever refused, beside those of each
-    release's policy.  ``quick`` lets the event loop itself give answers that were given before;
-    it then writes the journal's line too, so it is not for a journal that waits for the disk.
-    ``admit`` refuses users whose accounts are closed.
+    release's policy, and ``tables`` public tables beside those of each release.  ``quick`` lets
+    the event loop itself give answers that were given before; it then writes the journal's line
+    too, so it is not for a journal that waits for the disk.  ``admit`` refuses users whose accounts
+    are closed.
     """
 
     def __init__(
@@ -103,10 +102,13 @@ class House:
         folder: str | os.PathLike[str] | None = None,
         quick: bool = True,
         always: Sequence[str] = (),
+        tables: Mapping[str, pa.Table] | None = None,
         admit: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.quick, self._admit = quick, admit
         self._always = tuple(always)
+        self._tables = dict(tables or {})
+        self._given = [described(name, table) for name, table in self._tables.items()]
         if not paths:
             raise ProgrammingError("there is no release to serve", hint="name at least one file")
         self._history, self._journal = history, journal
@@ -206,8 +208,11 @@ class House:
                 self._folders.remove(link)
                 raise
             if stamp(path) == before:
-                made = Version(release.manifest.table, number, link, release.manifest, before)
+                manifest = release.manifest
+                shown = as_releases(manifest, self._given)
+                made = Version(manifest.table, number, link, manifest, before, shown)
                 try:
+                    self._check_names(manifest)
                     self._reserve(made)
                 except BaseException:
                     self._folders.remove(link)
@@ -216,19 +221,30 @@ class House:
             self._folders.remove(link)  # replaced meanwhile
         raise IntegrityError(f"{path.name} keeps changing")
 
+    def _check_names(self, manifest: Manifest) -> None:
+        """Refuse tables that were given under a name that a release uses."""
+        taken = {each.casefold() for each in (manifest.table, *(t.name for t in manifest.tables))}
+        for name in self._tables:
+            if name.casefold() in taken:
+                raise ProgrammingError(
+                    f"a public table cannot be called {name}: that name is taken",
+                    hint="give it another name",
+                )
+
     # -- reserved statements -------------------------------------------------------------
 
     def _reserve(self, version: Version) -> None:
         """Put statements that are always answered into every account of a release."""
         if self._history is None:
             return
-        known = {version.name.lower(): version.columns}
+        known = _types(version.shown)
         mine = list(version.manifest.policy.always)
-        mine += [text for text in self._always if _about(text) == {version.name.lower()}]
+        mine += [text for text in self._always if version.name.lower() in _about(text)]
         if not mine:
             self._history.give_up(version.name)
             return
-        session = Session(version.path, served=Served("", self._history), limits=self.limits)
+        served = Served("", self._history)
+        session = Session(version.path, served=served, limits=self.limits, tables=self._tables)
         try:
             session.reserve({text: each.text for text in mine for each in read(text, known)})
         finally:
@@ -237,13 +253,27 @@ class House:
     def _check_always(self) -> None:
         """Refuse a reserved statement that is about no release, or about several."""
         served = {name.lower() for name in self._paths}
+        shown = self.relations(lambda _: True)
         for text in self._always:
             found = _about(text)
-            if len(found & served) != 1 or len(found) != 1:
+            if len(found & served) != 1 or found - {each.lower() for each in shown}:
                 raise ProgrammingError(
                     f"a reserved statement is not about one release that is served: {text}",
                     hint=f"the tables are {', '.join(self._paths)}",
                 )
+
+    def relations(self, may: Callable[[str], bool]) -> dict[str, Manifest]:
+        """All tables that somebody may query, public ones of several releases once."""
+        versions = self.versions(may)
+        found: dict[str, Manifest] = {}
+        for version in versions.values():
+            for name, manifest in version.shown.items():
+                found.setdefault(name, manifest)
+        return {**found, **{name: version.manifest for name, version in versions.items()}}
+
+    def columns(self, may: Callable[[str], bool]) -> dict[str, dict[str, str]]:
+        """DuckDB's types of the columns of all tables that somebody may query."""
+        return _types(self.relations(may))
 
     # -- sessions ------------------------------------------------------------------------
 
@@ -316,6 +346,7 @@ class House:
                 version.path,
                 served=served,
                 limits=self.limits,
+                tables=self._tables,
                 engines=engines,
                 remembered=lambda: self._answers.of(served.user, version.number),
             )
@@ -492,3 +523,14 @@ def _unread(path: Path, problem: OSError) -> OperationalError:
 def _about(text: str) -> set[str]:
     """The tables of a statement."""
     return {name.lower() for command in read(text, {}) for name in command.tables}
+
+
+def _types(tables: Mapping[str, Manifest]) -> dict[str, dict[str, str]]:
+    """DuckDB's type of each column that may be named, by table, in lower case."""
+    return {
+        name.lower(): {
+            **{column.name.lower(): column.type for column in each.public},
+            **{column.name.lower(): column.type for column in each.sensitive},
+        }
+        for name, each in tables.items()
+    }

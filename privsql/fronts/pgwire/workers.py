@@ -7,7 +7,7 @@ thread, takes a session of its release or a catalog, and can be canceled at ever
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,8 +141,7 @@ class Desk:
     def read(self, asker: Asker, text: str) -> tuple[Command, ...]:
         """The commands of a text."""
         key, limits = (self.state(asker), text), self.house.limits
-        versions = self.house.versions(asker.may).values()
-        known = {version.name.lower(): version.columns for version in versions}
+        known = self.house.columns(asker.may)
         watch = Watch(limits.seconds)
         found = tuple(watch.breakable(lambda: read(text, known, characters=limits.characters)))
         if len(text) <= SHORT:
@@ -189,7 +188,7 @@ class Desk:
         key = self.state(asker), command.origins
         found = self._origins.get(key)
         if found is None:
-            served = {name: v.manifest for name, v in self.house.versions(asker.may).items()}
+            served = self.house.relations(asker.may)
             found = located(command.origins, numbers(served, shapes()["relations"]))
             self._origins.put(key, found)
         return found
@@ -264,8 +263,9 @@ class Desk:
         wanted = {name.lower() for name in command.tables}
         # privsql.audit_columns and its like: the session of a release knows them.
         audited = {name for name in wanted if name.startswith("privsql.")}
+        beside = {name: _with_public(name, served.values()) for name in wanted - set(served)}
         for name in command.tables:
-            if name.lower() not in served and name.lower() not in audited:
+            if name.lower() not in served and not (name.lower() in audited or beside[name.lower()]):
                 at = command.text.lower().find(name.lower())
                 place = Place(command.text, at, at + len(name)) if at >= 0 else None
                 raise UnknownRelation(
@@ -273,7 +273,11 @@ class Desk:
                     hint="the tables are listed in information_schema.tables",
                     place=place,
                 )
-        wanted = wanted - audited or set(served if audited else ())
+        # A public table alone is asked for in the first release that has all of those named.
+        public = [set(found) for name, found in beside.items() if name not in audited]
+        wanted = wanted & set(served) or set(served if audited else ())
+        if public and not wanted:
+            wanted = set(sorted(set.intersection(*public))[:1])
         if len(wanted) != 1:
             raise Unsupported(
                 "a statement can be about one release only",
@@ -320,7 +324,7 @@ class Desk:
     def _catalog(self, asker: Asker) -> AbstractContextManager[Remote]:
         versions = self.house.versions(asker.may)
         state = tuple(version.number for version in versions.values())
-        return self._lookups.lease(state, {name: v.manifest for name, v in versions.items()})
+        return self._lookups.lease(state, self.house.relations(asker.may))
 
     def tidy(self) -> None:
         """Close what nobody uses, and have ready what somebody will wait for."""
@@ -333,6 +337,15 @@ class Desk:
         self.asking.close(wait=True)
         self._lookups.close()
         self.house.close()
+
+
+def _with_public(name: str, versions: Iterable[Version]) -> list[str]:
+    """The releases that have a public table of a name, in lower case."""
+    return [
+        version.name.lower()
+        for version in versions
+        if name in {each.lower() for each in version.shown}
+    ]
 
 
 def _asking(asker: Asker) -> Asking:

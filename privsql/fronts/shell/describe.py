@@ -34,11 +34,17 @@ class Told:
 
 def tables(told: Told, display: Display) -> str:
     """All tables."""
-    rows = []
-    for name, columns in told.tables.items():
-        published = told.catalog.is_published(name)
-        kind, size = ("published", f"{told.manifest.rows:,}") if published else ("public", "")
-        rows.append([name, kind, str(len(columns)), size])
+    sizes = {each.name: f"{each.rows:,}" for each in told.manifest.tables}
+    sizes[told.catalog.table] = f"{told.manifest.rows:,}"
+    rows = [
+        [
+            name,
+            "published" if told.catalog.is_published(name) else "public",
+            str(len(columns)),
+            sizes.get(name, ""),
+        ]
+        for name, columns in told.tables.items()
+    ]
     return listing(["table", "kind", "columns", "rows"], rows, display)
 
 
@@ -49,8 +55,13 @@ def table(told: Told, name: str, display: Display) -> str:
         known = told.catalog.public_table(asked)
         if known is None:
             raise ProgrammingError("there is no such table", hint="\\d names all tables")
-        rows = [[*column] for column in told.catalog.tables[known]]
-        return listing(["column", "type"], rows, display)
+        released = {each.name: each for each in told.manifest.tables}
+        if known not in released:
+            rows = [[*column] for column in told.catalog.tables[known]]
+            return listing(["column", "type"], rows, display)
+        public = released[known]
+        rows = [[c.name, c.type, "unique" * (c.name == public.key)] for c in public.columns]
+        return listing(["column", "type", "key"], rows, display)
     rows = [
         [c.name, "public" if c.grouping else "public, measure", c.type, "", "", ""]
         for c in told.manifest.public

@@ -78,6 +78,7 @@ class Info:
             "groups": made["groups"],
             "protection": made["protection"],
             "policy": made["policy"],
+            "tables": made.get("tables", []),
         }
 
     def _lines(self) -> Iterator[str]:
@@ -102,6 +103,9 @@ class Info:
                 f"sensitive: {len(columns) - shown} more:"
                 f" {', '.join(column.name for column in columns[shown:])}"
             )
+        if manifest.tables:
+            listed = (f"{t.name} ({how_many(t.rows, 'row')}, key {t.key})" for t in manifest.tables)
+            yield f"public tables: {', '.join(listed)}"
         if manifest.protection is not None:
             asked = manifest.protection
             yield (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from privsql.fronts.shell.describe import Told
 from privsql.fronts.shell.display import ALL, Display
 from privsql.fronts.shell.execution import cancelable
 from privsql.fronts.shell.input import LEAVING, command_of, complete, meaningful, split
+from privsql.release.tables import read_files
 from privsql.session.session import Session
 
 if TYPE_CHECKING:
@@ -183,9 +185,17 @@ def _duration(seconds: float) -> str:
     return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
 
 
-def open_shell(release: Path, *, version: str, keep_going: bool, **settings: object) -> int:
+def open_shell(
+    release: Path,
+    *,
+    version: str,
+    keep_going: bool,
+    tables: Mapping[str, Path] | None = None,
+    **settings: object,
+) -> int:
     """Open a release, answer until the input ends; the exit code."""
-    shell = Shell(Session(release, **settings), keep_going=keep_going)  # type: ignore[arg-type]
+    session = Session(release, tables=read_files(tables or {}), **settings)  # type: ignore[arg-type]
+    shell = Shell(session, keep_going=keep_going)
     try:
         if shell.interactive:
             from privsql.fronts.shell.terminal import Terminal, history_file

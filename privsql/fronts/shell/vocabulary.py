@@ -9,7 +9,10 @@ from privsql.sql.bind.aggregates import LINEAR, ORDERED, SPREADS
 from privsql.sql.bind.block import OURS
 
 # What a statement begins with.
-BEGINNINGS = ("SELECT", "WITH", "EXPLAIN RECONSTRUCTION", "SET", "SHOW", "RESET")
+BEGINNINGS = (
+    *("SELECT", "WITH", "EXPLAIN RECONSTRUCTION", "SET", "SHOW", "RESET"),
+    *("DESCRIBE", "SHOW TABLES", "SUMMARIZE"),
+)
 KEYWORDS = (
     *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "QUALIFY", "ORDER BY", "LIMIT"),
     *("OFFSET", "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "IS", "NULL", "TRUE"),

@@ -39,11 +39,13 @@ def tables(connection: Any) -> dict[str, Table]:
     columns: tuple[PublicColumn | SensitiveColumn, ...] = (*manifest.public, *manifest.sensitive)
     own = [_column(each.name, each.type, comment_of(each)) for each in columns]
     found = {manifest.table: Table(own, comment_on(manifest))}
+    released = {each.name for each in manifest.tables}
     for name, listed in opened.catalog.tables.items():
         wanted = ", ".join(quoted(column) for column, _ in listed)
         kinds = opened.describe(f"SELECT {wanted} FROM {quoted(name)}")  # noqa: S608
         beside = [_column(each.name, each.type, None) for each in kinds]
-        found[name] = Table(beside, "a public table of this connection")
+        whose = "release" if name in released else "connection"
+        found[name] = Table(beside, f"a public table of this {whose}")
     return found
 
 

@@ -35,6 +35,7 @@ from privsql.release.names import (
     ROWS,
     TUPLES,
     domain_table,
+    public_table,
     published_table,
     quoted,
     values_table,
@@ -119,6 +120,9 @@ def _rebuild(
     names = [*public, *(column.name for column in manifest.sensitive)]
     con.execute("CREATE SCHEMA privsql")
     _copy_domains(con, manifest)
+    for each in manifest.tables:
+        beside = con.table(f"old.main.{quoted(each.name)}").order(quoted(each.key))
+        store(con, f"CREATE TABLE {public_table(each.name)} AS", beside)
     old = con.table(f"old.main.{quoted(manifest.table)}")
     # As text: each expression would be held against the names of all columns.
     shown = ", ".join(map(quoted, names))

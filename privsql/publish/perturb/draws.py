@@ -52,6 +52,7 @@ def spec_beside(path: Path) -> Spec:
         sources_joined=tuple(
             tuple(str(path.parent / source) for source in part) for part in spec.sources_joined
         ),
+        tables=tuple(replace(t, source=str(path.parent / t.source)) for t in spec.tables),
         key=None if spec.key is None else str(path.parent / spec.key),
     )
 

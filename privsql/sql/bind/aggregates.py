@@ -12,13 +12,23 @@ treated as a constant there.  (reconstruction, 3)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, pieces_of, times, within
-from privsql.sql.nodes import Unsupported, column, copied, every, name_of, number, when, wrapped
+from privsql.sql.nodes import (
+    NotEstimable,
+    Unsupported,
+    column,
+    copied,
+    every,
+    name_of,
+    number,
+    when,
+    wrapped,
+)
 
 # Names of DuckDB that mean the same.
 SAME = {
@@ -33,11 +43,17 @@ SAME = {
     "stddev": "stddev_samp",
     "countif": "count_if",
     "quantile": "quantile_disc",
+    "approx_quantile": "quantile_disc",  # without the approximation
     "percentile_cont": "quantile_cont",
     "percentile_disc": "quantile_disc",
 }
-LINEAR = ("count", "count_if", "sum", "avg")
-SPREADS = ("var_samp", "var_pop", "stddev_samp", "stddev_pop", "covar_samp", "covar_pop", "corr")
+LINEAR = ("count", "count_if", "sum", "avg", "regr_count")
+# Regression of the first argument, y, by the second, x, over rows that have both.
+LINES = ("regr_slope", "regr_intercept", "regr_r2")
+MEANS = ("regr_avgx", "regr_avgy")
+OF_ONE = (*MEANS, "regr_sxx", "regr_syy")  # that only one of the two moves
+PAIRWISE = ("covar_samp", "covar_pop", "corr", "regr_sxy", *LINES, *OF_ONE)
+SPREADS = ("var_samp", "var_pop", "stddev_samp", "stddev_pop", *PAIRWISE)
 QUANTILES = ("quantile_cont", "quantile_disc")
 ORDERED = ("median", *QUANTILES)
 
@@ -114,7 +130,7 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
     if call.name.startswith(("var_", "stddev_")):
         # Branches exclude each other: the products of two of them are nothing.
         return [pieces_of(_squares(x)), pieces_of(x), counting(x)]
-    if call.name in ("covar_samp", "covar_pop", "corr"):
+    if call.name in (*PAIRWISE, "regr_count"):
         return _pairwise_bases(call.name, x, within(separator.value(call.arguments[1]), rows))
     raise _not_added(call)
 
@@ -124,8 +140,14 @@ def _pairwise_bases(name: str, x: list[Branch], y: list[Branch]) -> list[Base]:
     # Only rows in which neither is NULL count, so x and y are cut to those.
     xs = [a & b for a in x for b in y]
     ys = [b & a for a in x for b in y]
+    if name == "regr_count":
+        return [counting(both)]
+    if name in OF_ONE:
+        one = ys if name in ("regr_avgx", "regr_sxx") else xs
+        means = [pieces_of(one), counting(both)]
+        return means if name in MEANS else [pieces_of(_squares(one)), *means]
     found = [pieces_of(both), pieces_of(xs), pieces_of(ys), counting(both)]
-    if name == "corr":
+    if name in ("corr", *LINES):
         found += [pieces_of(_squares(xs)), pieces_of(_squares(ys))]
     return found
 
@@ -152,7 +174,7 @@ def sampled(call: Call) -> Unsupported:
     )
 
 
-def _not_added(call: Call) -> Unsupported:
+def _not_added(call: Call) -> NotEstimable:
     """The refusal of an aggregate that is no formula over sums."""
     hint = "COUNT, SUM, AVG, VAR, STDDEV, COVAR, CORR, MEDIAN, QUANTILE and MODE are answered"
     if call.name in ("min", "max"):
@@ -162,7 +184,7 @@ def _not_added(call: Call) -> Unsupported:
             f" sensitive column, QUANTILE_DISC(x, share) with a {end} share"
         )
     what = f"{call.name.upper()} over a sensitive column or under a sensitive condition"
-    return Unsupported(what, hint=hint)
+    return NotEstimable(what, hint=hint)
 
 
 def _squares(branches: list[Branch]) -> list[Branch]:
@@ -171,10 +193,10 @@ def _squares(branches: list[Branch]) -> list[Branch]:
 
 def counted(name: str) -> int | None:
     """Which base of an aggregate is the number of rows that it divides by, if any is."""
-    if name == "avg":
+    if name == "avg" or name in MEANS:
         return 1
     if name in SPREADS:
-        return 2 if name.startswith(("var", "stddev")) else 3
+        return 2 if name.startswith(("var", "stddev")) or name in OF_ONE else 3
     return None
 
 
@@ -200,14 +222,14 @@ def formula(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
 
     Intermediate results are called ``<prefix>_...``.
     """
-    if name in ("count", "count_if"):
+    if name in ("count", "count_if", "regr_count"):
         # DuckDB's COUNT_IF of nothing is NULL, as it is a sum.
-        return Formula(b(0) if name == "count" else unless_zero(b(1), b(0)), b(0))
+        return Formula(b(0) if name != "count_if" else unless_zero(b(1), b(0)), b(0))
     if name == "sum":
         return Formula(unless_zero(b(1), b(0)), b(0))
-    if name == "avg":
+    if name == "avg" or name in MEANS:
         return Formula(_over(b(0), b(1)), _over(b(0), b(1)))
-    if name in ("covar_pop", "covar_samp", "corr"):
+    if name in PAIRWISE and name not in OF_ONE:
         return _pairwise(name, b, v, prefix)
     n = b(2)
     mean, plain = column(f"{prefix}_m"), column(f"{prefix}_w")
@@ -220,6 +242,8 @@ def formula(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
     smooth: exp.Expr = plain
     if name.endswith("samp"):
         value, smooth = _bessel(value, n), _bessel(smooth, n)
+    if name in OF_ONE:
+        value, smooth = _times(n, value), _times(n, smooth)
     if name.startswith("stddev"):
         value = exp.Sqrt(this=value)
         smooth = _where_above(exp.Sqrt(this=smooth), (plain, _over(b(0), n)))
@@ -232,15 +256,18 @@ def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
     both, xx, yy = (column(f"{prefix}_{part}") for part in ("c", "xx", "yy"))
     means = {x.name: _over(b(1), n), y.name: _over(b(2), n)}
     spreads = {both.name: _minus_square(_over(b(0), n), x, y)}
-    if name == "corr":
+    if name in ("corr", *LINES):
         spreads[xx.name] = _minus_square(_over(b(4), n), x, x)
         spreads[yy.name] = _minus_square(_over(b(5), n), y, y)
+    levels = (means, spreads)
     extra = _covariance(x, y, n, v(1, 2), v(1, 3), v(2, 3), v(3, 3))
     value, smooth = _paren(exp.Add(this=both, expression=extra)), both
     if name == "covar_samp":
         return Formula(_bessel(value, n), _bessel(smooth, n), (means, spreads))
     if name == "covar_pop":
         return Formula(unless_zero(n, value), smooth, (means, spreads))
+    if name == "regr_sxy":
+        return Formula(unless_zero(n, _times(n, value)), _times(n, smooth), levels)
     honest = [
         _positive(
             exp.Add(this=part, expression=_covariance(m, m, n, v(i, i), v(i, 3), v(i, 3), v(3, 3))),
@@ -248,12 +275,54 @@ def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
         )
         for part, m, i, square in ((xx, x, 1, 4), (yy, y, 2, 5))
     ]
+    if name in LINES:
+        scales = (_over(b(4), n), _over(b(5), n))
+        return _line(name, (x, y), (value, *honest), (both, xx, yy), scales, levels)
     root = _over(smooth, exp.Sqrt(this=exp.Mul(this=xx, expression=yy)))
     return Formula(
         _over(value, exp.Sqrt(this=exp.Mul(this=honest[0], expression=honest[1]))),
         _where_above(root, (xx, _over(b(4), n)), (yy, _over(b(5), n))),
         (means, spreads),
     )
+
+
+def _line(
+    name: str,
+    means: tuple[exp.Expr, exp.Expr],
+    honest: Sequence[exp.Expr],
+    plain: Sequence[exp.Expr],
+    scales: tuple[exp.Expr, exp.Expr],
+    levels: tuple[dict[str, exp.Expr], ...],
+) -> Formula:
+    """The line of least squares of the first argument, y, by the second, x.
+
+    slope = c / v_x,   intercept = m_y - slope m_x,   r2 = c^2 / (v_x v_y), 1 where v_y = 0
+
+    with the covariance c and the variances debiased (``honest``) in the value, and plain in the
+    form that carries the error by the delta method.  NULL where v_x is not above zero.
+    """
+    y, x = means
+
+    def line(moments: Sequence[exp.Expr]) -> exp.Expr:
+        both, yy, xx = moments
+        slope = _over(both.copy(), xx.copy())
+        if name == "regr_slope":
+            return slope
+        if name == "regr_intercept":
+            return exp.Sub(this=y.copy(), expression=_product(slope, x))
+        return _over(_product(both, both), _product(_paren(xx.copy()), _paren(yy.copy())))
+
+    spreads = [(plain[2], scales[1])]
+    value, smooth = line(honest), line(plain)
+    if name == "regr_r2":
+        flat = exp.LTE(this=_paren(plain[1].copy()), expression=_rounding(scales[0]))
+        value = when(flat, number(1.0), value)
+        smooth = _where_above(smooth, (plain[1], scales[0]))
+    return Formula(_where_above(value, *spreads), _where_above(smooth, *spreads), levels)
+
+
+def _times(one: exp.Expr, two: exp.Expr) -> exp.Expr:
+    return exp.Mul(this=one.copy(), expression=wrapped(two.copy()))
 
 
 def _product(one: exp.Expr, two: exp.Expr) -> exp.Expr:

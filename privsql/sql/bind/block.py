@@ -33,6 +33,7 @@ from privsql.sql.bind.pieces import (
 from privsql.sql.bind.remainder import Remainder, given_name
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.nodes import (
+    NotEstimable,
     Unsupported,
     aliases_of,
     bare,
@@ -77,12 +78,13 @@ class Linear:
 
 @dataclass(frozen=True)
 class Quantile:
-    """A quantile of a sensitive value, from the distribution of its one base."""
+    """A quantile, from the distribution of its one base."""
 
     call: Call
     bases: tuple[int]
     ordered: exp.Expr  # the value
     fraction: exp.Expr
+    public: bool = False  # whether public values take part in the order
     kind: Literal["quantile"] = "quantile"
 
 
@@ -319,12 +321,13 @@ class Builder:
 
     def _distribution(self, call: Call, where: list[Branch]) -> Aggregate:
         value = call.arguments[0]
-        if call.distinct or not self.sensitive(value) or self._has_public(value):
+        public = not self.sensitive(value) or self._has_public(value)
+        if call.distinct or (public and (call.name == "mode" or self._catalog.weighted)):
             if self._catalog.weighted:
                 raise aggregates.sampled(call)
-            raise Unsupported(
+            raise NotEstimable(
                 f"{call.name.upper()} of a public column under a sensitive condition",
-                hint="only the distribution of a sensitive column can be reconstructed; use AVG",
+                hint="GROUP BY the column, and COUNT(*)",
             )
         rows = aggregates.rows_of(call, self._separator, where)
         base = self._base(counting(within(self._separator.value(value), rows)))
@@ -337,4 +340,4 @@ class Builder:
                 raise Unsupported("a quantile whose fraction is not a constant")
             if isinstance(bare(fraction), exp.Array | exp.Tuple):
                 raise Unsupported("several quantiles in one call", hint="ask for each on its own")
-        return Quantile(call, (base,), value, fraction)
+        return Quantile(call, (base,), value, fraction, public)

@@ -195,6 +195,7 @@ class Sources:
                 raise Unsupported(
                     "the published table is on the outer side of a join",
                     hint="begin FROM with the published table",
+                    at=join,
                 )
             turned = copied(join)
             turned.set("this", copied(source))
@@ -275,12 +276,15 @@ class Sources:
             raise Unsupported(
                 f"a join of {what}",
                 hint="rows carry no identity that a join could follow; aggregate both first",
+                at=join,
             )
         words = [join.method, join.side, join.kind]
         kinds = ("", "INNER", "OUTER", "CROSS")
         if words[0] or words[1] not in ("", "LEFT") or words[2] not in kinds:
             text = " ".join(filter(None, words))
-            raise Unsupported(f"{text} JOIN with a public table", hint="use JOIN or LEFT JOIN")
+            raise Unsupported(
+                f"{text} JOIN with a public table", hint="use JOIN or LEFT JOIN", at=join
+            )
         alias = f"j{len(rows.joins)}"
         table = self._beside(join.this) if kind == "answer" else self._written_out(join.this)
         names = self._public_columns(table)
@@ -296,7 +300,7 @@ class Sources:
             on.append(Equality(ours, copied(its[1])))
             merged.add(name.name.casefold())
         if condition := join.args.get("on"):
-            on += _equalities(canonical(condition, wider, {}), alias)
+            on += _equalities(canonical(condition, wider, {}), alias, join)
         if not on:
             table = _with_one(table, names)
             on.append(Equality(exp.Literal.number(1), column(ONE, alias)))
@@ -392,7 +396,7 @@ def _projected(rows: Rows, node: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
     yield from rows.all_columns(node.text("table"))
 
 
-def _equalities(condition: exp.Expr, alias: str) -> Iterator[Equality]:
+def _equalities(condition: exp.Expr, alias: str, join: exp.Join) -> Iterator[Equality]:
     for part in conjuncts(condition):
         if isinstance(part, exp.Boolean) and part.this:
             continue
@@ -410,6 +414,7 @@ def _equalities(condition: exp.Expr, alias: str) -> Iterator[Equality]:
             raise Unsupported(
                 "a join on something other than equality with columns of the public table",
                 hint="write ON t.x = d.x [AND t.y = d.y], and put other conditions into WHERE",
+                at=join,
             )
 
 

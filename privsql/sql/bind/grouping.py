@@ -8,7 +8,7 @@ from itertools import compress, product
 from sqlglot import exp
 
 from privsql.sql.bind.from_clause import Rows, canonical
-from privsql.sql.nodes import Unsupported, bare, is_call, place_of, sql
+from privsql.sql.nodes import RowsRefused, Unsupported, bare, is_call, place_of, sql
 
 
 def read_grouping(
@@ -77,7 +77,7 @@ def read_grouping(
 
 def not_shown(node: exp.Expr, text: str) -> Unsupported:
     """The refusal of published rows themselves, which a projection asks for."""
-    return Unsupported(
+    return RowsRefused(
         "published rows themselves are not shown",
         hint="ask for aggregates: COUNT(*), AVG(x), ... GROUP BY ...",
         place=place_of(node, text),

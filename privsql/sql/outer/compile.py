@@ -194,7 +194,9 @@ class Compiler:
         except (Unsupported, UnknownName) as problem:
             # Whoever refused may not have known where it stood: here is where it was asked.
             if problem.place is None:
-                problem.place = place_of(node, self._showing.text)
+                at = getattr(problem, "at", None) or node
+                place = place_of(at, self._showing.text)
+                problem.place = place or place_of(node, self._showing.text)
             if problem.hint is None:
                 problem.hint = "docs/sql.md lists what is answered and what can be asked instead"
             raise

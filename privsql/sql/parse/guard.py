@@ -59,6 +59,13 @@ _FIRST = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
 
 def check_question(tree: exp.Expr, text: str) -> None:
     """Refuse a statement other than SELECT, and constructs that hide what they read."""
+    if isinstance(tree, exp.Pivot):
+        raise Unsupported(
+            "this form of PIVOT",
+            hint="PIVOT t ON k IN ('a', 'b') USING count(*) GROUP BY g: one column with a list of"
+            " constants, aggregates that have names where they are several, and GROUP BY",
+            place=placed_in(tree, tree, text),
+        )
     if not isinstance(tree, exp.Query):
         word = _FIRST.match(text)
         raise Unsupported(

@@ -3,6 +3,7 @@
     SELECT WITH RECONSTRUCTION OPTIONS (estimator = 'iterative') ...   options of one query
     EXPLAIN RECONSTRUCTION [VERBOSE] SELECT ...                        the plan, not the answer
     SET privsql.confidence_level = 0.9;  RESET ...;  SHOW ...          settings of a session
+    DESCRIBE t;  SHOW TABLES;  SUMMARIZE t                             tables (``parse.about``)
 
 Ours are cut out of the token stream before sqlglot parses the rest, so places in the text
 stay the analyst's own and comments, strings and quoted names can never be taken for them.
@@ -13,7 +14,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from difflib import get_close_matches
 from itertools import islice
 
 from sqlglot import exp
@@ -22,7 +25,9 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place, ProgrammingError, TooLargeError, too_deep
+from privsql.sql.parse.about import about_query, read_about
 from privsql.sql.parse.lexing import DUCKDB, tokens_of
+from privsql.sql.parse.written_out import at_time
 
 # Deeper nesting than this is no analyst's question, and Python's stack is finite.
 DEEPEST = 100
@@ -43,13 +48,14 @@ class Statement:
     """One statement: what kind it is, its tree, and what it sets for itself."""
 
     text: str
-    kind: str  # query | set | reset | show | explain
+    kind: str  # query | set | reset | show | explain, or one of ``parse.about``
     source: str = ""  # all that was given: places are counted in it
     tree: exp.Expr | None = None
     plain: str = ""  # the query without our words, blanked so that places stay
     options: dict[str, object] = field(default_factory=dict)
-    name: str = ""  # of a setting
+    name: str = ""  # of a setting or a table
     value: object = None
+    clocked: bool = False  # the time at which it began is in the tree
     verbose: bool = False  # of an explanation for people: with cells, channels and SQL
 
 
@@ -86,6 +92,14 @@ def only(text: str, *, characters: int | None = None, depth: int = DEEPEST) -> S
             hint="ask one at a time",
         )
     return _statement(text, found[0], depth)
+
+
+def begun(statement: Statement, moment: datetime) -> Statement:
+    """A statement with the time at which it begins in place of ``now()`` and its like."""
+    if statement.tree is None:
+        return statement
+    tree = at_time(statement.tree, moment)
+    return statement if tree is None else replace(statement, tree=tree, clocked=True)
 
 
 def parts(text: str, *, characters: int | None = None) -> list[str]:
@@ -136,21 +150,38 @@ def _statement(text: str, tokens: list[Token], depth: int) -> Statement:
     first, last = tokens[0].start, tokens[-1].end + 1
     whole = text[first:last]
     if match := _EXPLAIN.match(whole):
-        # DuckDB's own EXPLAIN would show a plan that nobody runs: ours is meant.  sqlglot
-        # takes what follows the word for one long string, so it is blanked and read again.
-        blank = " " * (first + match.end()) + text[first + match.end() : last]
-        rest = next(_split(blank), None)
-        if rest is None:
-            raise SyntaxMistake("EXPLAIN needs a query", place=_place(text, tokens[-1]))
-        inner = _query(blank, rest, depth)
+        # DuckDB's own EXPLAIN would show a plan that nobody runs: ours is meant.
+        inner = _rest(text, tokens, match.end(), depth)
         parts = (whole, "explain", text, inner.tree, inner.plain, inner.options)
         return Statement(*parts, verbose=match[2] is not None)
     if _words(tokens, "SET"):
         name, value = _assignment(text, tokens[1:])
         return Statement(whole, "set", name=name, value=value)
+    if (asked := read_about(whole)) is not None:
+        return Statement(whole, asked.kind, text, name=asked.name)
     if match := _SETTING.match(whole):
-        return Statement(whole, match[1].lower(), name=match[2].lower())
+        return Statement(whole, match[1].lower(), text, name=match[2].lower())
+    if (about := about_query(whole)) is not None:
+        kind, at = about
+        inner = _rest(text, tokens, at, depth)
+        return Statement(whole, kind, text, inner.tree, inner.plain, inner.options)
     return _query(text, tokens, depth)
+
+
+def _rest(text: str, tokens: Sequence[Token], at: int, depth: int) -> Statement:
+    """The query after the first words of a statement, every place kept.
+
+    sqlglot takes what follows some words for one long string, so they are blanked and the rest
+    is read again.
+    """
+    first, last = tokens[0].start, tokens[-1].end + 1
+    blank = " " * (first + at) + text[first + at : last]
+    rest = next(_split(blank), None)
+    if rest is None:
+        raise SyntaxMistake(
+            f"{tokens[0].text.upper()} needs a query", place=_place(text, tokens[-1])
+        )
+    return replace(_query(blank, rest, depth), source=text)
 
 
 def _query(text: str, tokens: list[Token], depth: int) -> Statement:
@@ -179,11 +210,46 @@ def _query(text: str, tokens: list[Token], depth: int) -> Statement:
     return Statement(text[first:last], "query", text, tree, "".join(blanked), options)
 
 
+# Words that begin a statement, and words that begin its parts, as an error may suggest them.
+_BEGINNINGS = [
+    "SELECT",
+    "WITH",
+    "FROM",
+    "VALUES",
+    "EXPLAIN",
+    "DESCRIBE",
+    "SHOW",
+    "SUMMARIZE",
+    "SET",
+    "RESET",
+    "PIVOT",
+]
+_PARTS = (
+    *("SELECT", "FROM", "WHERE", "GROUP BY", "GROUP", "ORDER BY", "ORDER", "HAVING", "LIMIT"),
+    *("JOIN", "OFFSET", "UNION", "QUALIFY", "USING", "BETWEEN", "DISTINCT"),
+)
+
+
+def did_you_mean(word: str, words: Sequence[str]) -> str | None:
+    """The word of SQL that is nearest to another, as a question.
+
+    >>> did_you_mean("selct", ["SELECT", "WITH"]), did_you_mean("patients", ["SELECT", "WITH"])
+    ('did you mean SELECT?', None)
+    """
+    near = get_close_matches(word.upper(), words, n=1, cutoff=0.7)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def unreadable_start(word: str, hint: str, place: Place) -> SyntaxMistake:
+    """A statement begins with no word of SQL."""
+    return _unreadable(word, did_you_mean(word, _BEGINNINGS) or hint, place)
+
+
 def _check_first(text: str, tokens: Sequence[Token]) -> None:
     """Refuse a statement that begins with no word of SQL, at that word: ``selct 1``."""
     first = next((t for t in tokens if t.token_type is not TokenType.L_PAREN), tokens[0])
     if first.token_type is TokenType.VAR and first.text.upper() not in _STATEMENTS:
-        raise _unreadable(first.text[:LONGEST_WORD], _HINT, _place(text, first))
+        raise unreadable_start(first.text[:LONGEST_WORD], _HINT, _place(text, first))
 
 
 def _unreadable(word: str, hint: str, place: Place) -> SyntaxMistake:
@@ -199,7 +265,7 @@ def tree_of(
     try:
         trees = dialect.parser().parse(tokens, prepared)
     except ParseError as problem:
-        raise _mistake(text, problem, hint) from None
+        raise _mistake(text, problem, hint, tokens) from None
     except RecursionError:
         raise too_deep("the query nests too deeply") from None
     except SqlglotError:
@@ -305,7 +371,8 @@ def _place(text: str, token: Token) -> Place:
     return Place(text, token.start, token.end + 1)
 
 
-def _mistake(text: str, problem: ParseError, hint: str) -> SyntaxMistake:
+def _mistake(text: str, problem: ParseError, hint: str, tokens: Sequence[Token]) -> SyntaxMistake:
+    """A syntax error at the word where reading stopped, or at a misspelt one just before it."""
     if not problem.errors:
         return SyntaxMistake("the query cannot be read", hint=hint)
     first = problem.errors[0]
@@ -314,4 +381,21 @@ def _mistake(text: str, problem: ParseError, hint: str) -> SyntaxMistake:
     lines = text.split("\n")
     start = sum(len(part) + 1 for part in lines[: line - 1]) + max(column - len(word), 0)
     start = min(start, max(len(text) - 1, 0))
+    for token in _suspects(tokens, start):
+        if meant := did_you_mean(token.text, _PARTS):
+            return _unreadable(token.text[:LONGEST_WORD], meant, _place(text, token))
     return _unreadable(word, hint, Place(text, start, start + max(len(word), 1)))
+
+
+# What stands before a name, which is no misspelt word of SQL.
+_BEFORE_NAMES = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA, TokenType.DOT, TokenType.ALIAS)
+
+
+def _suspects(tokens: Sequence[Token], start: int) -> Iterator[Token]:
+    """The word where reading stopped and the one before it, where they may be meant as keywords."""
+    at = next((i for i, token in enumerate(tokens) if token.start >= start), len(tokens) - 1)
+    for i in (at, at - 1):
+        if 0 < i < len(tokens) and tokens[i].token_type is TokenType.VAR:
+            named = tokens[i - 1].token_type in _BEFORE_NAMES
+            if not named and not tokens[i].text.lower().endswith("s"):
+                yield tokens[i]

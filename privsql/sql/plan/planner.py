@@ -95,6 +95,10 @@ class FanOut(Unsupported):
     code = "fan-out"
 
 
+class PublicQuantile(Unsupported, code="difference", sqlstate="42501"):
+    """A quantile whose answers together would count a personal group."""
+
+
 Described = list[tuple[str, str]]
 
 
@@ -152,16 +156,37 @@ class PlanWriter:
                     raise FanOut(
                         "a join without a condition multiplies published rows",
                         hint="join on the key of the public table: ON t.x = d.x",
+                        at=join.table,
                     )
                 raise FanOut(
                     "the public table joined here has several rows for one key",
                     hint="join a table that is unique on the key: GROUP BY or DISTINCT it first",
+                    at=join.table,
+                )
+
+    def _check_quantiles(self, block: Block) -> None:
+        """A quantile of public values tells how many rows lie below each of them.
+
+        ``QUANTILE_DISC(CASE WHEN g THEN 0 ELSE 1 END, q)`` is 0 where at least q of the rows that
+        satisfy a sensitive condition are of the group g: with many q that is the count of g, which
+        no account of this aggregate holds.  So they are answered where nobody is protected.
+        """
+        if not self.wanted.judged:
+            return
+        for each in block.aggregates:
+            if isinstance(each, Quantile) and each.public:
+                raise PublicQuantile(
+                    f"{each.call.name.upper()} of a public column under a sensitive condition,"
+                    " which would count groups of persons",
+                    hint="GROUP BY the column, and COUNT(*): each count is judged by itself",
+                    at=each.call.node,
                 )
 
     def plan(self, part: Part, prefix: str, weighed: frozenset[int] = frozenset()) -> BlockPlan:
         """Plan one block; ``weighed`` are aggregates whose effective rows the query looks at."""
         block = part.leaf.block
         self._check_unique(block)
+        self._check_quantiles(block)
         if not block.estimated and not self.catalog.weighted:
             return BlockPlan(prefix, block, self.parameters.bind(exact_scan(self.catalog, block)))
         moments = self._moments(part)
@@ -348,11 +373,19 @@ def place_in(plan: BlockPlan, text: str) -> Place | None:
     return next(filter(None, (place_of(node, text) for node in plan.block.guards)), None)
 
 
+# The end of a hint that is of no use where there is one.
+ADD_A_LIMIT = ", or add a LIMIT"
+
+
 def located(problem: Error, statement: Statement) -> Error:
     """An error of planning or running with the query as its place, and a way out."""
     asked = isinstance(problem, NotSupportedError | ProgrammingError)
     if problem.place is None and asked and statement.tree is not None:
-        problem.place = place_of(statement.tree, statement.source)
+        at = getattr(problem, "at", None) or statement.tree
+        place = place_of(at, statement.source)
+        problem.place = place or place_of(statement.tree, statement.source)
+    if problem.hint is not None and statement.tree is not None and statement.tree.args.get("limit"):
+        problem.hint = problem.hint.replace(ADD_A_LIMIT, "")
     if problem.hint is None and isinstance(problem, ProgrammingError):
         problem.hint = "estimates are DOUBLE: cast them where a function needs another type"
     return problem

@@ -16,19 +16,22 @@ from typing import Literal
 from sqlglot import exp
 
 from privsql.errors import Error, Notice, NotSupportedError, ProgrammingError
+from privsql.errors import Place as ErrorPlace
 from privsql.sql.bind.comparisons import Constants
 from privsql.sql.catalog import Catalog, placed
 from privsql.sql.disclosure.evidence import Behind
 from privsql.sql.disclosure.masking import Final
-from privsql.sql.nodes import copied
+from privsql.sql.nodes import Unsupported, copied, place_of
 from privsql.sql.outer.compile import Compiler
 from privsql.sql.outer.parts import Out, weighed
 from privsql.sql.parameters import Parameters, Printed
+from privsql.sql.parse.about import DESCRIBE, SUMMARIZE, schema_question
 from privsql.sql.parse.audit_tables import audit_question
 from privsql.sql.parse.guard import check_question
 from privsql.sql.parse.probes import is_probe
 from privsql.sql.parse.row_listing import ORDER, listing
 from privsql.sql.parse.statement import Statement
+from privsql.sql.parse.written_out import written_out
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.planner import (
     Databases,
@@ -90,11 +93,20 @@ class QueryPlanner:
         """Plan a statement: all work before a published row is read."""
         if statement.tree is None:
             raise ProgrammingError("there is no query in this statement")
-        tree = copied(statement.tree)
+        if statement.kind == SUMMARIZE:
+            raise Unsupported(
+                "SUMMARIZE of a query",
+                hint="SUMMARIZE the table, or DESCRIBE the query for its columns",
+                place=place_of(statement.tree, statement.source),
+            )
+        tree = written_out(copied(statement.tree))
         parameters = read_parameters(tree, given)
         asked = audit_question(tree, statement.source)
         if asked is not None and self._databases.audit is not None:
             return self._about_audit(statement, asked, parameters, self._databases.audit)
+        if schema_question(tree, statement.source):
+            described = self._described(statement, tree, parameters)
+            return _direct("mirror", parameters.bind(tree), described)
         check_question(tree, statement.source)
         described = self._described(statement, tree, parameters)
         if wanted.order is not None:
@@ -109,7 +121,7 @@ class QueryPlanner:
         try:
             compiled = compiler.compile(tree)
         except NotSupportedError:
-            if not is_probe(statement.tree):
+            if statement.kind != DESCRIBE and not is_probe(statement.tree):
                 raise
             printed = described_query(statement.tree, parameters, statement.plain)
             return _direct("mirror", printed, described)
@@ -157,7 +169,17 @@ class QueryPlanner:
         try:
             return self._databases.mirror(printed)
         except ProgrammingError as problem:
-            raise placed(problem, statement.text, self._catalog) from None
+            text = statement.source
+
+            def named(name: str, table: str) -> ErrorPlace | None:
+                return column_named(tree, text, name, table)
+
+            absent = absent_column(tree, self._catalog)
+            if absent is not None and problem.reason.startswith("Referenced table"):
+                # DuckDB looked for the table around a sub-query that has it, without the column.
+                of = f'Table "{absent.table}" does not have a column named "{absent.name}"'
+                problem = ProgrammingError(of)
+            raise placed(problem, text, self._catalog, named) from None
 
     def _binds(self, parameters: Parameters) -> Callable[[exp.Expr], bool]:
         """Whether a query binds where there is no published table."""
@@ -170,6 +192,33 @@ class QueryPlanner:
             return True
 
         return binds
+
+
+def column_named(tree: exp.Expr, text: str, name: str, table: str) -> ErrorPlace | None:
+    """Where a column of a name is written, of this table where one is given."""
+    for each in tree.find_all(exp.Column):
+        if each.name.casefold() != name.casefold():
+            continue
+        if not table or each.table.casefold() == table.casefold():
+            return place_of(each, text)
+    return None
+
+
+def absent_column(tree: exp.Expr, catalog: Catalog) -> exp.Column | None:
+    """A column that is written with its table, which has none of this name."""
+    known = {
+        **{name.casefold(): columns for name, columns in catalog.tables.items()},
+        catalog.table.casefold(): catalog.columns,
+    }
+    tables = {each.alias_or_name.casefold(): each for each in tree.find_all(exp.Table)}
+    for column in tree.find_all(exp.Column):
+        source = tables.get(column.table.casefold())
+        columns = None if source is None else known.get(source.name.casefold())
+        if source is None or columns is None or source.alias_column_names:
+            continue
+        if column.name.casefold() not in {name.casefold() for name, _ in columns}:
+            return column
+    return None
 
 
 def _listed(rows: exp.Expr, parameters: Parameters, described: Described, order: int) -> Direct:

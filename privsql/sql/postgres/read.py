@@ -25,6 +25,7 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from privsql.errors import Place, TooLargeError
 from privsql.sql.parse import statement as parse
+from privsql.sql.parse.about import ALL_TABLES, TABLES, read_about
 from privsql.sql.parse.lexing import changed, signs, tokens_of
 from privsql.sql.postgres.catalog import ForCatalog, kind_of, settings
 from privsql.sql.postgres.clock import Clock
@@ -114,14 +115,18 @@ class _Reader:
             return self._query(text, words)
         if first.says("explain"):
             return self._explain(text, words)
+        if first.says("describe", "desc", "summarize", "show"):
+            asked = _about(text[words[0].start : words[-1].stop])
+            if asked is not None:
+                return asked
         made = Utility(text, words, self.read).read()
         if made is not None:
             return made
         if first.kind != NAME:
             raise mistake("this is not a statement", text, first.start, first.stop, _HINT)
         if first.value not in _STATEMENTS:
-            reason = f"the query cannot be read near {first.value[: parse.LONGEST_WORD]!r}"
-            raise mistake(reason, text, first.start, first.stop, _HINT)
+            place = Place(text, first.start, first.stop)
+            raise parse.unreadable_start(first.value[: parse.LONGEST_WORD], _HINT, place)
         word = first.value.upper()
         return Command("other", name=word, tag=word)
 
@@ -179,6 +184,34 @@ class _Reader:
 def _parameters(words: Sequence[Word]) -> int:
     """The highest ``$n``."""
     return max((int(word.value) for word in words if word.kind == PARAMETER), default=0)
+
+
+# The tables that somebody may query, from the catalog.
+_SHOWN = {
+    TABLES: """
+        SELECT table_name::text AS name FROM information_schema.tables
+        WHERE table_schema = 'public' ORDER BY 1
+    """,
+    ALL_TABLES: """
+        SELECT table_catalog::text AS "database", table_schema::text AS "schema",
+            table_name::text AS name,
+            array_agg(column_name::text ORDER BY ordinal_position) AS column_names,
+            array_agg(data_type::text ORDER BY ordinal_position) AS column_types,
+            false AS "temporary"
+        FROM information_schema.columns WHERE table_schema = 'public'
+        GROUP BY table_catalog, table_schema, table_name ORDER BY 3
+    """,
+}
+
+
+def _about(text: str) -> Command | None:
+    """DuckDB's statements about tables: those of one table are for its session."""
+    asked = read_about(text)
+    if asked is None:
+        return None
+    if asked.name:
+        return Command("query", text=text, tables=(asked.name,))
+    return read(_SHOWN[asked.kind])[0]
 
 
 def _prepared(text: str, words: Sequence[Word]) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from privsql.sql.nodes import (
     define,
     derived,
     every,
+    given,
     joined,
     named,
     number,
@@ -128,6 +129,9 @@ def functions(sums: Sums, n: int, chosen: Sequence[int]) -> Step:
             counted: exp.Expr = exp.NEQ(this=column(FUNCTION(t), "states"), expression=number(0))
             if within is not None:
                 counted = exp.And(this=counted, expression=wrapped(within))
+            if aggregate.public:  # that a public value is there is counted beside the state
+                there = given(column(columns.ORDERED(i), "states"))
+                counted = exp.And(this=counted, expression=there)
             rank = exp.Sub(this=column(columns.RANK(i), "states"), expression=number(1))
             define(query, columns.PLACE(i, t), listed(when(counted, rank, number(-1))))
     if classes:

@@ -28,7 +28,7 @@ def new(noted: Running) -> Iterator[tuple[Running, Client, int]]:
     ("sql", "decision", "reason", "tables"),
     [
         ("select Count(*) from public.patients", "answered", "", ["patients"]),
-        ("SELECT age::text FROM patients", "refused", "unsupported", ["patients"]),
+        ("SELECT age::text FROM patients", "refused", "rows", ["patients"]),
         ("SELECT count(*) FROM patients WHERE agee > 3", "failed", "unknown-name", ["patients"]),
         ("SELEC 1", "failed", "syntax", []),
         ("SELECT (1", "failed", "syntax", []),

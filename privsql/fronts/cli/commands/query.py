@@ -21,6 +21,7 @@ from privsql.fronts.cli.common import (
     output_option,
     say,
     setting_options,
+    table_option,
     together,
 )
 
@@ -50,6 +51,7 @@ def _options(formats: tuple[str, ...]) -> Callable[[Any], Any]:
             "-f", "--file", type=PATH, metavar="FILE", help="Read SQL from a file; - is stdin."
         ),
         setting_options,
+        table_option,
         click.option(
             "--format",
             "form",
@@ -98,6 +100,8 @@ def query(release: Path, sql: str | None, file: Path | None, **given: Any) -> No
       privsql query clinic.duckdb -f report.sql --error-bars -o report.csv
       privsql query clinic.duckdb -f report.sql --safe-csv -o for-a-spreadsheet.csv
       echo "SELECT avg(age) FROM patients" | privsql query clinic.duckdb --format json
+      privsql query clinic.duckdb --table wards=wards.csv "SELECT city, count(*) FROM patients
+          JOIN wards USING (ward) GROUP BY city"
     """
 
     def answered(con: Connection, part: cli_sql.Part) -> Outcome | str:
@@ -172,7 +176,7 @@ def _run(
     parts = cli_sql.split(text)
     _check_number(parts, form)
     settings = {name: given[name] for name in _SETTINGS if given.get(name) is not None}
-    found = _answers(release, text, parts, settings, answered)
+    found = _answers(release, text, parts, {"tables": given["tables"], **settings}, answered)
     if form not in ("table", "text"):
         (outcome,) = found
         if isinstance(outcome, str):  # only the formats for people have explanations

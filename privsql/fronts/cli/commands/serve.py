@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from privsql.errors import OperationalError, ProgrammingError
-from privsql.fronts.cli.common import PATH, say
+from privsql.fronts.cli.common import PATH, say, table_option
 
 if TYPE_CHECKING:
     from privsql.fronts.pgwire.auth.login import Security
@@ -120,6 +120,7 @@ def _seconds(name: str, default: float, about: str, *, least: float = 0) -> Call
     help="SQL statements that are never refused to anyone, such as those of dashboards. They are"
     " in every account from the start.",
 )
+@table_option
 @click.option(
     "--status",
     metavar="[HOST:]PORT",
@@ -219,6 +220,7 @@ def serve(releases: tuple[Path, ...], **given: Any) -> None:
             rows=given["max_rows"],
             **more,
         ),
+        tables=given["tables"],
         mark=given["mark"],
         status=given["status"],
     )

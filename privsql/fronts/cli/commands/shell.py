@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from privsql.fronts.cli.common import PATH, setting_options
+from privsql.fronts.cli.common import PATH, setting_options, table_option
 
 
 @click.command()
 @click.argument("release", type=PATH)
 @setting_options
+@table_option
 @click.option(
     "--error-bars",
     is_flag=True,

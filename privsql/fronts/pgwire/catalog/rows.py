@@ -76,6 +76,8 @@ def comment_of(column: PublicColumn | SensitiveColumn) -> str:
 
 def comment_on(manifest: Manifest) -> str:
     """What a tool shows beside a table."""
+    if not manifest.sensitive:  # nothing of it was perturbed
+        return "A public table, to be joined."
     return f"A privsql release of {manifest.created}.  {manifest.privacy.statement()}"
 
 
