@@ -146,6 +146,7 @@ class Session:
             rows=self._total,
             tuples=counts["tuples"],
             grouping=tuple(c.name for c in manifest.public if c.grouping),
+            repeated=manifest.privacy.rows_per_unit > 1,
         )
         self._mirror.load(manifest.table, self._engine.scan(empty_query(self.catalog)))
         # The form of all scans, for tests and benchmarks; no statement can set it.
@@ -274,7 +275,8 @@ class Session:
         try:
             for plan in planned.plans:
                 beside = None if plan.beside is None else _no_rows(plan.beside)
-                empty = replace(plan, scan=_no_rows(plan.scan), beside=beside)
+                values = {name: _no_rows(scan) for name, scan in plan.values.items()}
+                empty = replace(plan, scan=_no_rows(plan.scan), beside=beside, values=values)
                 self._loading.load(empty, loaded, settings, planned.outs)
             table = self._memory.run(*_no_rows(planned.final.printed).both)
         finally:

@@ -76,7 +76,7 @@ TUPLES, ROWS, JOINED = "tuples", "privsql_rows", "u"
 SALT = "rows_salt"
 # A scan of the tuples pays where there are so many times fewer of them than rows.
 FEWER = 8
-JUDGED = ("linear", "quantile", "mode")
+JUDGED = ("linear", "quantile", "mode", "distinct")
 
 
 def judged(block: Block, informative: Sequence[bool]) -> dict[int, tuple[int, ...]]:

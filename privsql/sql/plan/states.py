@@ -31,7 +31,7 @@ from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
 from privsql.sql.bind.block import Block, owners
-from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.catalog import PUBLISHED, WHOLE, Catalog
 from privsql.sql.nodes import chained, column, derived, named, ranked, replace_below, sql, table
 from privsql.sql.plan.grids import listed, representatives, too_large
 from privsql.sql.reconstruct.columns import ATOM, CODE, HIDDEN, TRUTH, UNKNOWN
@@ -42,9 +42,6 @@ MOST_BITS = 6
 # Numbers that the channel may take beside the groups of sensitive keys: each group's functions
 # travel with it.  One column is grouped by up to 512 values so (1 GB).
 MOST_HELD = 2**27
-
-# Mechanisms that look at the whole column: rows are not independent of each other.
-WHOLE = ("identity", "swap", "decoy")
 
 Run = Callable[[exp.Expr], pa.Table]
 Floats = NDArray[np.float64]
@@ -128,6 +125,14 @@ class States:
         made = np.zeros(shape)
         made[tuple(slice(None) if k == i else 0 for k in range(len(shape)))] = masses
         return made.ravel()
+
+    @property
+    def floor(self) -> Floats:
+        """Least chance, over original states, of being published in each state."""
+        made = np.ones(1)
+        for factor in self.factors:
+            made = np.outer(made, factor.min(axis=0)).ravel()
+        return made
 
     @property
     def factors(self) -> list[Floats]:

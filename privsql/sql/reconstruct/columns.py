@@ -112,6 +112,7 @@ MASS = Family("mass", "chance that piece t's condition holds when a value is rep
 CONDITION_ROWS = Family("condition_rows", "rows in which the public condition of piece t holds")
 TALLY = Family("tally", "distribution that quantile i is found in")
 PARTIAL = Family("partial", "sum over rows that several bases share")
+DISTINCT = Family("distinct", "what is known of distinct count i, as a struct")
 
 # --- aggregates and totals: the block's table --------------------------------------------------
 

@@ -9,7 +9,15 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from privsql.sql.bind.block import Aggregate, Block, Linear, Mode, Quantile, pieces_of_block
+from privsql.sql.bind.block import (
+    Aggregate,
+    Block,
+    Distinct,
+    Linear,
+    Mode,
+    Quantile,
+    pieces_of_block,
+)
 from privsql.sql.bind.pieces import Piece
 from privsql.sql.expressions import product_of
 from privsql.sql.nodes import column, number, sql, wrapped
@@ -24,12 +32,13 @@ from privsql.sql.reconstruct.columns import (
     sampled_of,
 )
 from privsql.sql.reconstruct.inverted import Inverted, Measure
+from privsql.sql.scan.distinct import Counted
 from privsql.sql.scan.one_pass import Pass
 
 # Aggregates that are one sum; SUM's count only tells NULL.
 SIMPLE = ("count", "count_if", "sum")
 
-A = TypeVar("A", Linear, Quantile, Mode)
+A = TypeVar("A", Linear, Quantile, Mode, Distinct)
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,8 @@ class Sums:
         self.crossed = list(dict.fromkeys(u for _, u in self.cross_pairs))
         # Every sum must be named before the scan is written.
         self.row_count = scan.rows()
-        self.halves = [scan.half(piece) for piece in self.pieces]
+        added = {t for k in added_bases(block) for t in self.base[k]}
+        self.halves = [scan.half(p) if t in added else "" for t, p in enumerate(self.pieces)]
         for half in self.halves:
             for kind in ("products",) if self.fixed else ("products", "squares", "fourths"):
                 self.column_of(kind, half, half if kind == "squares" else "")
@@ -133,6 +143,24 @@ class Sums:
                 return None
             found |= own
         return found
+
+    def axes_of(self, pieces: Iterable[int], keys: Iterable[int]) -> list[int]:
+        """The axes whose cells tell values of some pieces and sensitive keys apart."""
+        found = [self._own_axes[t] for t in pieces]
+        own = dict(zip(self.block.sensitive_keys, self._key_axes, strict=True))
+        found += [own[i] for i in keys]
+        axes = enumerate(self.states.axes)
+        return [
+            i for i, axis in axes if axis.count > 1 and any(f is None or i in f for f in found)
+        ]
+
+    def counted(self, i: int, aggregate: Distinct, chosen: Sequence[int]) -> Counted:
+        """What is scanned for a distinct count in the cells of some keys."""
+        public = tuple(k for k in chosen if not self.block.keys[k].sensitive)
+        name = "_".join(map(str, (f"values{i}", *public)))
+        classes = tuple(self.block.sensitive_keys)
+        (k,) = aggregate.bases
+        return Counted(name, i, public, classes, aggregate.value, tuple(self.base[k]))
 
     def along(self, t: int, chosen: Sequence[int]) -> frozenset[int] | None:
         """The axes along which a piece varies within the cells of some keys.
@@ -255,7 +283,7 @@ class Sums:
                 if any(self.halves[u] == half for k in varying(aggregate) for u in self.base[k])
             ]
             measures.append(Measure(name, value, tuple(parts)))
-        always = tuple(i for i, _ in self.distributions())
+        always = tuple(sorted(i for i, _ in (*self.distributions(), *self.of_kind(Distinct))))
         return Inverted(always, tuple(measures))
 
     def _ask_sampled(self, half: str) -> None:
@@ -296,6 +324,11 @@ class Sums:
         """Aggregates that are found in a distribution."""
         found: list[tuple[int, Quantile | Mode]] = [*self.of_kind(Quantile), *self.of_kind(Mode)]
         return sorted(found, key=lambda each: each[0])
+
+
+def added_bases(block: Block) -> list[int]:
+    """Bases that are added up over rows; those of distinct counts are multiplied."""
+    return sorted({k for a in block.aggregates if a.kind != "distinct" for k in a.bases})
 
 
 def base_pairs(block: Block, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
