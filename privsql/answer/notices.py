@@ -28,6 +28,10 @@ class Origin(Protocol):
     def spread(self) -> bool:
         """Whether it is made of variances or their kin."""
 
+    @property
+    def distinct(self) -> bool:
+        """Whether it is made of distinct counts."""
+
 
 def bar_notices(
     columns: Iterable[tuple[str, pa.ChunkedArray[Any], pa.Table, Origin]],
@@ -52,6 +56,7 @@ def _gaps(values: pa.ChunkedArray[Any], bars: pa.Table, origin: Origin) -> dict[
     failed = np.array([each is False or (each is None and bool(origin.why)) for each in said], bool)
     stderr, low, high = (_truths(bars.column(bar).is_valid()) for bar in ("stderr", "low", "high"))
     ends = {
+        "distinct": ~there & failed & (origin.distinct and not (origin.ratio or origin.spread)),
         "ratio": ~there & failed & origin.ratio,
         "spread": ~there & failed & (origin.spread and not origin.ratio),
         "variance": there & ~_infinite(values) & ~stderr & ~low & ~high & (not origin.why),
@@ -74,6 +79,14 @@ REASONS = {
         "is NULL",
         "are NULL",
         "the estimate is negative, which can happen with few rows; ask for larger groups",
+    ),
+    "distinct": (
+        "distinct-error",
+        "is NULL",
+        "are NULL",
+        "the standard error of a distinct count is larger than the number of distinct values: it"
+        " grows like a power of the rows of a value; count rows instead, or select fewer rows of"
+        " each value",
     ),
     "variance": (
         "no-error",

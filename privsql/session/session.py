@@ -39,7 +39,7 @@ from privsql.session.executor import Loading, Workspace
 from privsql.session.gate import About, Decision, Gate, Served, accounted, open_to_all
 from privsql.session.log import logged
 from privsql.session.planner import Planning
-from privsql.session.result import outcome_of
+from privsql.session.result import check_useful, outcome_of
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.brief import brief
@@ -408,6 +408,8 @@ class Session:
         finally:
             self._loading.forget(planned, loaded, staying)
         outcome = outcome_of(table, planned.outs, planned.described, settings)
+        if not any(plan.grouped for plan in planned.plans):
+            check_useful(outcome, planned.outs)
         if self._gate.rounded:
             outcome = replace(outcome, bars={i: coarse(bars) for i, bars in outcome.bars.items()})
         said = (*notices, *outcome.notices, *notices_of(outcome, planned.counts))
