@@ -55,8 +55,7 @@ from privsql.sql.parameters import Parameters, Printed, read_parameters
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.states import Planner, States, under
-from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, MASSES
-from privsql.sql.reconstruct.distinct import FLOOR
+from privsql.sql.reconstruct.columns import BESIDE, FLOOR, HIDDEN, MASSES
 from privsql.sql.reconstruct.sums import Step, Sums
 from privsql.sql.reconstruct.writer import Writer
 from privsql.sql.scan.distinct import by_states
@@ -164,8 +163,7 @@ class PlanWriter:
         iterative = self.wanted.iterative
         sums = Sums(block, states, scan.shared, prefix, part.pairs, domain, iterative, part.classes)
         steps = Writer(sums).write()
-        floored = bool(sums.of_kind(Distinct))
-        tables = {f"{prefix}_constants": _constants(states, sums.massed, floored)}
+        tables = {f"{prefix}_constants": _constants(states, sums.massed, sums.floored)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
@@ -247,6 +245,7 @@ class PlanWriter:
             told=moments.told,
             score_intervals=moments.score_intervals,
             able=moments.able,
+            values={name: self.parameters.bind(q) for name, q in moments.values(prefix).items()},
         )
 
     def _block_plan(
@@ -327,10 +326,10 @@ def whole(compiled: Compiled, plans: Sequence[BlockPlan]) -> exp.Expr:
     return tree
 
 
-def _constants(states: States, massed: Iterable[int], floored: bool) -> pa.Table:
+def _constants(states: States, massed: Iterable[int], floored: Iterable[Sequence[int]]) -> pa.Table:
     """One row with the channel between states, and the masses of some axes' cells.
 
-    ``floored`` asks for the least chance of each published state as well.
+    ``floored`` are axes for which the least chance of each published state is wanted as well.
     """
     factors = [factor.tolist() for factor in states.factors]
     kind = pa.list_(pa.list_(pa.list_(pa.float64())))
@@ -338,8 +337,9 @@ def _constants(states: States, massed: Iterable[int], floored: bool) -> pa.Table
     for i in massed:
         masses = states.masses(i).tolist()
         columns[MASSES(i)] = pa.array([masses], type=pa.list_(pa.float64()))
-    if floored:
-        columns[FLOOR] = pa.array([states.floor.tolist()], type=pa.list_(pa.float64()))
+    for axes in floored:
+        least = states.floor(axes).tolist()
+        columns[FLOOR(*axes)] = pa.array([least], type=pa.list_(pa.float64()))
     return pa.table(columns)
 
 

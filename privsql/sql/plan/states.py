@@ -14,7 +14,7 @@ atom is a column; the engine's own semantics decide, NULL included.  (reconstruc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -126,12 +126,15 @@ class States:
         made[tuple(slice(None) if k == i else 0 for k in range(len(shape)))] = masses
         return made.ravel()
 
-    @property
-    def floor(self) -> Floats:
-        """Least chance, over original states, of being published in each state."""
+    def floor(self, axes: Collection[int]) -> Floats:
+        """Least chance, over original states, of being published in each state.
+
+        Of axes that nothing varies along, the first cell stands for all.
+        """
         made = np.ones(1)
-        for factor in self.factors:
-            made = np.outer(made, factor.min(axis=0)).ravel()
+        for i, factor in enumerate(self.factors):
+            least = factor.min(axis=0) if i in axes else np.eye(len(factor))[0]
+            made = np.outer(made, least).ravel()
         return made
 
     @property

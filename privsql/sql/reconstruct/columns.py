@@ -94,6 +94,7 @@ ORDERED = Family("ordered", "values that quantile or mode i is chosen from")
 RANK = Family("rank", "rank of a state's value among those of quantile i")
 PLACE = Family("place", "rank less 1 for piece t of quantile i, -1 where it does not count")
 MASSES = Family("masses", "chances of the states of sensitive column i when a value is replaced")
+FLOOR = Family("floor", "least chance of each published state, along these sensitive columns")
 SOLVED = Family("solved", "state counts of greatest likelihood")
 
 # --- bases: sums over original rows, estimated ------------------------------------------------

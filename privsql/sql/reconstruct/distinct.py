@@ -52,6 +52,7 @@ from privsql.sql.nodes import (
 from privsql.sql.outer.calculus import added
 from privsql.sql.reconstruct.columns import (
     DISTINCT,
+    FLOOR,
     FUNCTION,
     INVERSE,
     PUBLIC,
@@ -61,7 +62,7 @@ from privsql.sql.reconstruct.functions import join_codes, state_of
 from privsql.sql.reconstruct.sums import Step, Sums
 from privsql.sql.scan.distinct import MANY, POWERS, ROWS, SIGNATURE, SIZES, Counted, powered
 
-FLOOR = "floor"  # of the constants: least chance of each published state
+LEAST = "floor"  # chance of a published state
 FLOORS = tuple(f"f{j}" for j in (0, *POWERS))  # sums of floor r^j
 VARIES = "varies"
 
@@ -80,7 +81,7 @@ def steps_of(sums: Sums, counted: Counted, n: int, chosen: Sequence[int]) -> lis
     keys, classes = sums.public_keys(chosen), sums.sensitive_keys(chosen)
     parts = [*sums.hidden, *halves]
     coded = _coded(sums, counted, [*keys, SIGNATURE, MANY, ROWS, *parts])
-    ratios = _ratios(sums, counted, n, classes, halves, names["signatures"])
+    ratios = _ratios(sums, counted, n, chosen, halves, names["signatures"])
     products = _products(names["signatures"], names["ratios"], keys, classes, parts)
     sizes = _sizes(names["products"], [*keys, *classes])
     found = [coded, ratios, products, sizes]
@@ -100,15 +101,16 @@ def _coded(sums: Sums, counted: Counted, kept: Sequence[str]) -> exp.Select:
 
 
 def _ratios(
-    sums: Sums, counted: Counted, n: int, classes: Sequence[str], halves: Sequence[str], rows: str
+    sums: Sums, counted: Counted, n: int, chosen: Sequence[int], halves: Sequence[str], rows: str
 ) -> exp.Select:
     """r in each state, per class of sensitive keys, hidden values and public halves."""
-    groups = [*sums.hidden, *classes]
+    groups = [*sums.hidden, *sums.sensitive_keys(chosen)]
     inner = select(table(sums.table_of(f"kernels{n}")), *map(column, groups))
     for t in counted.pieces:
         for family in (INVERSE, FUNCTION):
             define(inner, family(t), call("unnest", column(family(t))))
-    define(inner, FLOOR, call("unnest", column(FLOOR)))
+    floor = FLOOR(*sums.varied(counted.pieces, chosen))
+    define(inner, LEAST, call("unnest", column(floor)))
     define(inner, STATE, call("unnest", call("range", number(sums.states.count))))
     query = select(derived(inner, "states"), *map(column, (*groups, STATE, *halves)))
     if halves:
@@ -125,7 +127,7 @@ def _ratios(
     define(query, "r", exp.Sub(this=number(1.0), expression=g))
     truth = exp.NEQ(this=exp.Paren(this=parts[FUNCTION.word]), expression=number(0))
     define(query, SIZES.seen, truth)
-    define(query, FLOOR, column(FLOOR))
+    define(query, LEAST, column(LEAST))
     groups = [*groups, *halves]
 
     def over(node: exp.Expr) -> exp.Expr:
@@ -133,7 +135,7 @@ def _ratios(
 
     made = select(derived(query, "states"), exp.Star())
     for j, name in enumerate(FLOORS):
-        share: exp.Expr = column(FLOOR)
+        share: exp.Expr = column(LEAST)
         if j:
             share = exp.Mul(this=share, expression=wrapped(powered(column("r"), j)))
         define(made, name, over(exp.Sum(this=share)))

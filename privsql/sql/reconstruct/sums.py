@@ -154,6 +154,21 @@ class Sums:
             i for i, axis in axes if axis.count > 1 and any(f is None or i in f for f in found)
         ]
 
+    @property
+    def floored(self) -> list[tuple[int, ...]]:
+        """Axes along which a distinct count varies, in the cells of any set of keys."""
+        found = {
+            self.varied(self.base[aggregate.bases[0]], chosen)
+            for _, aggregate in self.of_kind(Distinct)
+            for chosen in self.block.sets
+        }
+        return sorted(found)
+
+    def varied(self, pieces: Iterable[int], chosen: Sequence[int]) -> tuple[int, ...]:
+        """Axes that tell values of some pieces apart within the cells of some keys."""
+        keys = [i for i in self.block.sensitive_keys if i in chosen]
+        return tuple(self.axes_of(pieces, keys))
+
     def counted(self, i: int, aggregate: Distinct, chosen: Sequence[int]) -> Counted:
         """What is scanned for a distinct count in the cells of some keys."""
         public = tuple(k for k in chosen if not self.block.keys[k].sensitive)
