@@ -14,6 +14,7 @@ from privsql.errors import Notice, NotSupportedError
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
 
+
 class ErrorTooLarge(NotSupportedError, code="distinct-error"):  # noqa: N818 - says what is
     """The standard error of a distinct count is larger than the number of distinct values."""
 

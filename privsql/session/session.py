@@ -409,7 +409,10 @@ class Session:
             self._loading.forget(planned, loaded, staying)
         outcome = outcome_of(table, planned.outs, planned.described, settings)
         if not any(plan.grouped for plan in planned.plans):
-            check_useful(outcome, planned.outs)
+            try:
+                check_useful(outcome, planned.outs)
+            except Error as problem:
+                raise located(problem, statement) from None
         if self._gate.rounded:
             outcome = replace(outcome, bars={i: coarse(bars) for i, bars in outcome.bars.items()})
         said = (*notices, *outcome.notices, *notices_of(outcome, planned.counts))

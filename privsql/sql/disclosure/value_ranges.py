@@ -69,7 +69,9 @@ def supports_of_values(block: Block, informative: Sequence[bool]) -> dict[int, t
     return {i: (first + 2 * n, first + 2 * n + 1) for n, i in enumerate(counts)}
 
 
-def value_ranges(catalog: Catalog, block: Block, supports: Mapping[int, tuple[int, int]]) -> exp.Expr:
+def value_ranges(
+    catalog: Catalog, block: Block, supports: Mapping[int, tuple[int, int]]
+) -> exp.Expr:
     """Per public keys, the ranges of both supports of each distinct count."""
     public = [i for i, key in enumerate(block.keys) if not key.sensitive]
     sets = dict.fromkeys(tuple(i for i in each if i in public) for each in block.sets)
@@ -82,23 +84,28 @@ def _of_set(
     names = [KEY(i) for i in keys]
     public = [i for i, key in enumerate(block.keys) if not key.sensitive]
     made = exp.Select()
-    for n, (i, both) in enumerate(supports.items()):
-        query = _counted(catalog, block, i, keys, *both)
-        on = every(same(column(k, "counted0"), column(k, f"counted{n}")) for k in names)
-        if n:
-            # A cell may have no row with a value of one of them.
-            joined(made, derived(query, f"counted{n}"), on or exp.Boolean(this=True), "FULL")
-        else:
-            joined(made, derived(query, "counted0"))
+    places = [f"told{n}" for n in range(len(supports))]
+    for place, (i, both) in zip(places, supports.items(), strict=True):
+        query = derived(_counted(catalog, block, i, keys, *both), place)
+        if place == places[0]:
+            joined(made, query)
+            continue
+        # A cell may have no row with a value of one of them.
+        on = every(same(_known(k, places[: places.index(place)]), column(k, place)) for k in names)
+        joined(made, query, on or exp.Boolean(this=True), "FULL")
     for k in names:
-        first: exp.Expr = column(k, "counted0")
-        others = [column(k, f"counted{n}") for n in range(1, len(supports))]
-        define(made, k, exp.Coalesce(this=first, expressions=others) if others else first)
+        define(made, k, _known(k, places))
     for i in public:
         define(made, GROUPING(i), number(int(i not in keys)))
-    for n, both in enumerate(supports.values()):
-        choose(made, *(column(name, f"counted{n}") for name in _names(*both)))
+    for place, both in zip(places, supports.values(), strict=True):
+        choose(made, *(column(name, place) for name in _names(*both)))
     return made
+
+
+def _known(key: str, places: Sequence[str]) -> exp.Expr:
+    """A key from whichever of some tables has the cell."""
+    first, *others = (column(key, place) for place in places)
+    return exp.Coalesce(this=first, expressions=others) if others else first
 
 
 def _names(shared: int, alone: int) -> list[str]:

@@ -105,8 +105,9 @@ class Compiler:
         if out.definition is None:
             return False
         own = _aggregate(self.parts[out.block], out.definition)
-        linear = own is not None and own.kind == "linear"
-        return linear and own.call.name in ("count", "count_if")
+        if own is None or own.kind != "linear":
+            return False
+        return own.call.name in ("count", "count_if")
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block

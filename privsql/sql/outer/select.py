@@ -28,7 +28,6 @@ from privsql.sql.outer.parts import (
     Compiled,
     Out,
     Part,
-    block_covariance,
     default_name,
     has_window,
     hidden_name,

@@ -53,17 +53,22 @@ from privsql.sql.outer.calculus import added
 from privsql.sql.reconstruct.columns import (
     DISTINCT,
     FLOOR,
+    FLOORED,
     FUNCTION,
     INVERSE,
+    MEAN_RATIO,
+    MISSED,
+    MIXED_RATIO,
     PUBLIC,
+    RATIO,
     STATE,
 )
 from privsql.sql.reconstruct.functions import join_codes, state_of
 from privsql.sql.reconstruct.sums import Step, Sums
-from privsql.sql.scan.distinct import MANY, POWERS, ROWS, SIGNATURE, SIZES, Counted, powered
+from privsql.sql.scan.distinct import MANY, POWERS, ROWS, SEEN, SIGNATURE, Counted, powered
 
 LEAST = "floor"  # chance of a published state
-FLOORS = tuple(f"f{j}" for j in (0, *POWERS))  # sums of floor r^j
+FLOORS = tuple(FLOORED(j) for j in (0, *POWERS))
 VARIES = "varies"
 
 # How much of r may be rounding.
@@ -103,7 +108,7 @@ def _coded(sums: Sums, counted: Counted, kept: Sequence[str]) -> exp.Select:
 def _ratios(
     sums: Sums, counted: Counted, n: int, chosen: Sequence[int], halves: Sequence[str], rows: str
 ) -> exp.Select:
-    """r in each state, per class of sensitive keys, hidden values and public halves."""
+    """R in each state, per class of sensitive keys, hidden values and public halves."""
     groups = [*sums.hidden, *sums.sensitive_keys(chosen)]
     inner = select(table(sums.table_of(f"kernels{n}")), *map(column, groups))
     for t in counted.pieces:
@@ -126,7 +131,7 @@ def _ratios(
     g = exp.Paren(this=parts[INVERSE.word])
     define(query, "r", exp.Sub(this=number(1.0), expression=g))
     truth = exp.NEQ(this=exp.Paren(this=parts[FUNCTION.word]), expression=number(0))
-    define(query, SIZES.seen, truth)
+    define(query, SEEN, truth)
     define(query, LEAST, column(LEAST))
     groups = [*groups, *halves]
 
@@ -148,7 +153,7 @@ def _ratios(
 def _products(
     entries: str, ratios: str, keys: Sequence[str], classes: Sequence[str], parts: Sequence[str]
 ) -> exp.Select:
-    """d = 1 - P of each signature, and sums over the rows of one of its values."""
+    """D = 1 - P of each signature, and sums over the rows of one of its values."""
     groups = [*(column(k, "entries") for k in keys), *(column(c, "ratios") for c in classes)]
     groups.append(column(SIGNATURE, "entries"))
     query = exp.Select(expressions=[node.copy() for node in groups])
@@ -160,13 +165,13 @@ def _products(
     define(query, ROWS, exp.Sum(this=rows))
     product = call("product", call("pow", r, rows.copy()))
     define(query, "d", exp.Sub(this=number(1.0), expression=product))
-    for j, name in zip(POWERS, SIZES.r, strict=True):
+    for j, name in ((j, RATIO(j)) for j in POWERS):
         term = exp.Mul(this=rows.copy(), expression=wrapped(powered(r, j)))
         define(query, name, exp.Sum(this=term))
     for name in FLOORS:
         term = exp.Mul(this=rows.copy(), expression=column(name, "ratios"))
         define(query, name, exp.Sum(this=term))
-    for name in (VARIES, SIZES.seen):
+    for name in (VARIES, SEEN):
         define(query, name, call("bool_or", column(name, "ratios")))
     return query.group_by(*(node.copy() for node in groups), copy=False)
 
@@ -176,9 +181,9 @@ def _sizes(products: str, groups: Sequence[str]) -> exp.Select:
     query = select(table(products), *map(column, (*groups, ROWS)))
     many = column(MANY)
     define(query, MANY, exp.Sum(this=many))
-    terms = dict(zip(SIZES.d, (powered(column("d"), j) for j in POWERS), strict=True))
-    terms |= {name: column(name) for name in (*SIZES.r, *FLOORS)}
-    terms[SIZES.seen] = cast(column(SIZES.seen), "BIGINT")
+    terms = {MISSED(j): powered(column("d"), j) for j in POWERS}
+    terms |= {name: column(name) for name in (*map(RATIO, POWERS), *FLOORS)}
+    terms[SEEN] = cast(column(SEEN), "BIGINT")
     for name, term in terms.items():
         define(query, name, exp.Sum(this=exp.Mul(this=many.copy(), expression=wrapped(term))))
     define(query, VARIES, call("bool_or", column(VARIES)))
@@ -195,15 +200,15 @@ def distinct(
             this=exp.Sum(this=node), partition_by=list(map(column, groups)), over="OVER"
         )
 
-    query = select(table(sizes), *map(column, (*groups, ROWS, MANY, *SIZES.d, SIZES.seen)))
+    query = select(table(sizes), *map(column, (*groups, ROWS, MANY, *map(MISSED, POWERS), SEEN)))
     define(query, VARIES, varies)
     n = over(exp.Mul(this=column(MANY), expression=column(ROWS)))
     whole = exp.Paren(this=exp.Add(this=n.copy(), expression=over(floors[0])))
-    for j, name in zip(POWERS, SIZES.r, strict=True):
+    for j, name in ((j, RATIO(j)) for j in POWERS):
         total = over(column(name))
-        define(query, f"m{j}", quotient(total, nonzero(n.copy())))
+        define(query, MEAN_RATIO(j), quotient(total, nonzero(n.copy())))
         both = exp.Paren(this=exp.Add(this=total.copy(), expression=over(floors[j])))
-        define(query, f"w{j}", quotient(both, nonzero(whole.copy())))
+        define(query, MIXED_RATIO(j), quotient(both, nonzero(whole.copy())))
     made = select(derived(query, "sizes"), *map(column, groups))
     define(made, DISTINCT(i), _struct())
     return made.group_by(*map(column, groups), copy=False) if groups else made
@@ -212,10 +217,10 @@ def distinct(
 def _struct() -> exp.Expr:
     """All that is known of a distinct count, from sums by size."""
     many = exp.Sum(this=cast(column(MANY), "DOUBLE"))
-    d1, d2, d3, d4 = (exp.Sum(this=column(name)) for name in SIZES.d)
+    d1, d2, d3, d4 = (exp.Sum(this=column(MISSED(j))) for j in POWERS)
     variance = exp.Paren(this=exp.Sub(this=d2, expression=d1.copy()))
-    none = _to_rows(exp.Greatest(this=column("m1"), expressions=[number(0.0)]))
-    foreseen = _summed(exp.Sub(this=_to_rows(column("m2")), expression=none))
+    none = _to_rows(exp.Greatest(this=column(MEAN_RATIO(1)), expressions=[number(0.0)]))
+    foreseen = _summed(exp.Sub(this=_to_rows(column(MEAN_RATIO(2))), expression=none))
     mean = exp.Paren(this=quotient(d1.copy(), nonzero(many.copy())))
     ratios = [
         _ratio(*_foreseen_moments()),
@@ -234,7 +239,7 @@ def _struct() -> exp.Expr:
         "variance": variance,
         "effective": when(varies, least, number(KNOWN_ROWS)),
         "useless": exp.And(this=varies.copy(), expression=exp.Not(this=exp.Paren(this=useful))),
-        "observed": exp.Sum(this=column(SIZES.seen)),
+        "observed": exp.Sum(this=column(SEEN)),
     }
     return exp.Struct(
         expressions=[
@@ -256,7 +261,7 @@ def _summed(node: exp.Expr) -> exp.Expr:
 
 def _foreseen_moments() -> tuple[exp.Expr, exp.Expr]:
     """Second and fourth central moments of P, from the means over rows."""
-    w1, w2, w3, w4 = (_to_rows(column(f"w{j}")) for j in POWERS)
+    w1, w2, w3, w4 = (_to_rows(column(MIXED_RATIO(j))) for j in POWERS)
     second = exp.Sub(this=w2, expression=powered(w1, 2))
     fourth = added(
         [
@@ -324,9 +329,7 @@ def part_of(i: int, name: str, default: float | None = None) -> exp.Expr:
     return exp.Coalesce(this=cast(found, "DOUBLE"), expressions=[number(default)])
 
 
-def joined_to(
-    query: exp.Select, name: str, own: str, i: int, keys: Sequence[str]
-) -> None:
+def joined_to(query: exp.Select, name: str, own: str, i: int, keys: Sequence[str]) -> None:
     """Let a SELECT of bases read a distinct count's table as well."""
     alias = f"distinct{i}"
     on = every(same(column(key, own), column(key, alias)) for key in keys)

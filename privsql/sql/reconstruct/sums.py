@@ -150,9 +150,7 @@ class Sums:
         own = dict(zip(self.block.sensitive_keys, self._key_axes, strict=True))
         found += [own[i] for i in keys]
         axes = enumerate(self.states.axes)
-        return [
-            i for i, axis in axes if axis.count > 1 and any(f is None or i in f for f in found)
-        ]
+        return [i for i, axis in axes if axis.count > 1 and any(f is None or i in f for f in found)]
 
     @property
     def floored(self) -> list[tuple[int, ...]]:

@@ -6,8 +6,12 @@ by (keys, u) first.  Two forms tell the same of each value:
     states    how many rows of u are in each published state.  Values with equal counts are one
               *signature*, which the scan brings once, with how ``many`` values have it:
                   keys, signature, many, (codes of a state, rows in it)
-    weights   the product itself, of (1 - G)^m over the rows of u; brought are sums over the values
-              that have equally many rows (``Sizes``)
+    weights   the product P itself, of r = 1 - G over the rows of u; brought are sums over the values
+              that have equally many rows:
+                  many, rows                   values, and rows of each
+                  MISSED(j), j = 1 to 4        sums over values of (1 - P)^j
+                  RATIO(j)                     sums over their rows of r^j
+                  seen                         values with a row that counts as published
 
 A multiplicity m counts as m rows.  NULL is no value.  (reconstruction, 11)
 """
@@ -36,10 +40,11 @@ from privsql.sql.nodes import (
     when,
     wrapped,
 )
-from privsql.sql.reconstruct.columns import KEY, PUBLIC, TIMES
+from privsql.sql.reconstruct.columns import KEY, MISSED, PUBLIC, RATIO, TIMES
 from privsql.sql.scan.one_pass import MULTIPLICITY, source
 
 VALUE, SIGNATURE, MANY, ROWS, ENTRY = "value", "signature", "many", "rows", "entry"
+SEEN = "seen"
 
 # Powers of 1 - P summed over values, and of 1 - G summed over rows.
 POWERS = (1, 2, 3, 4)
@@ -70,9 +75,7 @@ def selected(pieces: Sequence[Piece]) -> exp.Expr | None:
     return any_of(each for each in guards if each is not None) or exp.Boolean(this=False)
 
 
-def _rows(
-    catalog: Catalog, block: Block, counted: Counted, pieces: Sequence[Piece]
-) -> exp.Select:
+def _rows(catalog: Catalog, block: Block, counted: Counted, pieces: Sequence[Piece]) -> exp.Select:
     """The rows that count: keys, the value, the multiplicity."""
     inner = exp.Select()
     for i in counted.keys:
@@ -133,25 +136,6 @@ def by_states(
     return made
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Names of the sums over the values of a cell that have equally many rows.
-
-    With P the product of r = 1 - G over the rows of a value and d = 1 - P:
-
-        many       values                   rows       rows of each
-        d1 .. d4   sums of d^j over values  r1 .. r4   sums of r^j over all their rows
-        seen       values with a row whose published state satisfies the condition
-    """
-
-    d: tuple[str, ...] = tuple(f"d{j}" for j in POWERS)
-    r: tuple[str, ...] = tuple(f"r{j}" for j in POWERS)
-    seen: str = "seen"
-
-
-SIZES = Sizes()
-
-
 def by_weights(
     catalog: Catalog,
     block: Block,
@@ -163,7 +147,7 @@ def by_weights(
     """The scan by products; ``ratio`` is 1 - G of a row, ``seen`` whether it counts as published."""
     inner = _rows(catalog, block, counted, pieces)
     define(inner, "r", ratio)
-    define(inner, SIZES.seen, seen)
+    define(inner, SEEN, seen)
     keys = [KEY(i) for i in counted.keys]
     values = select(derived(inner, "rows"), *map(column, (*keys, VALUE)))
     times = column(TIMES) if catalog.multiplicity else None
@@ -174,16 +158,16 @@ def by_weights(
     missed = exp.Sub(this=number(1.0), expression=call("product", one))
     define(values, "d", missed)
     define(values, ROWS, cast(rows, "BIGINT"))
-    for j, name in zip(POWERS, SIZES.r, strict=True):
+    for j, name in ((j, RATIO(j)) for j in POWERS):
         power = powered(column("r"), j)
         define(values, name, exp.Sum(this=power if times is None else _times(times, power)))
-    define(values, SIZES.seen, cast(call("bool_or", column(SIZES.seen)), "BIGINT"))
+    define(values, SEEN, cast(call("bool_or", column(SEEN)), "BIGINT"))
     values.group_by(*map(column, (*keys, VALUE)), copy=False)
     made = select(derived(values, "values"), *map(column, (*keys, ROWS)))
     define(made, MANY, exp.Count(this=exp.Star(), big_int=True))
-    for j, name in zip(POWERS, SIZES.d, strict=True):
+    for j, name in ((j, MISSED(j)) for j in POWERS):
         define(made, name, exp.Sum(this=powered(column("d"), j)))
-    for name in (*SIZES.r, SIZES.seen):
+    for name in (*map(RATIO, POWERS), SEEN):
         define(made, name, exp.Sum(this=column(name)))
     return made.group_by(*map(column, (*keys, ROWS)), copy=False)
 

@@ -245,8 +245,7 @@ class Moments:
         made = estimates.write(lambda what: f"{prefix}_{what}", 0, self._block.sets[0])
         self._effective = estimates.effective_rows()
         counts = [
-            Step(f"{prefix}_distinct0_{i}", self._counted_values(prefix, i))
-            for i in self._distinct
+            Step(f"{prefix}_distinct0_{i}", self._counted_values(prefix, i)) for i in self._distinct
         ]
         return Step(f"{prefix}_bases0", bases), *counts, Step(f"{prefix}_block", made)
 
