@@ -1,8 +1,8 @@
 """Distinct counts under sensitive conditions, over many releases of one table.
 
-The table is stacked R times with a public column ``rep`` and published once: draws are independent
-from row to row, so the rows of one ``rep`` are a release of the table, and ``GROUP BY rep`` asks all
-R of them at once.
+The table is stacked R times with a public column ``rep`` and published once: draws are
+independent from row to row, so the rows of one ``rep`` are a release of the table, and ``GROUP BY
+rep`` asks all R of them at once.
 """
 
 from __future__ import annotations

@@ -35,7 +35,17 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from privsql.sql.expressions import KNOWN_ROWS, call, field, nonzero, or_false, quotient, same
+from privsql.sql.expressions import (
+    KNOWN_ROWS,
+    call,
+    field,
+    least,
+    nonzero,
+    or_false,
+    or_zero,
+    quotient,
+    same,
+)
 from privsql.sql.nodes import (
     cast,
     column,
@@ -222,12 +232,8 @@ def _struct() -> exp.Expr:
     none = _to_rows(exp.Greatest(this=column(MEAN_RATIO(1)), expressions=[number(0.0)]))
     foreseen = _summed(exp.Sub(this=_to_rows(column(MEAN_RATIO(2))), expression=none))
     mean = exp.Paren(this=quotient(d1.copy(), nonzero(many.copy())))
-    ratios = [
-        _ratio(*_foreseen_moments()),
-        _ratio(*_moments(many, (d1, d2, d3, d4), mean)),
-    ]
-    least = exp.Least(this=exp.Coalesce(this=ratios[0], expressions=[number(0.0)]),
-                      expressions=[exp.Coalesce(this=ratios[1], expressions=[number(0.0)])])  # fmt: skip
+    ratios = (_ratio(*_foreseen_moments()), _ratio(*_moments(many, (d1, d2, d3, d4), mean)))
+    weakest = least([or_zero(ratio) for ratio in ratios])
     varies = call("bool_or", column(VARIES))
     square = exp.Mul(this=many.copy(), expression=many.copy())
     useful = exp.And(
@@ -237,7 +243,7 @@ def _struct() -> exp.Expr:
     parts = {
         "estimate": d1.copy(),
         "variance": variance,
-        "effective": when(varies, least, number(KNOWN_ROWS)),
+        "effective": when(varies, weakest, number(KNOWN_ROWS)),
         "useless": exp.And(this=varies.copy(), expression=exp.Not(this=exp.Paren(this=useful))),
         "observed": exp.Sum(this=column(SEEN)),
     }

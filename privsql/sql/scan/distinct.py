@@ -6,8 +6,8 @@ by (keys, u) first.  Two forms tell the same of each value:
     states    how many rows of u are in each published state.  Values with equal counts are one
               *signature*, which the scan brings once, with how ``many`` values have it:
                   keys, signature, many, (codes of a state, rows in it)
-    weights   the product P itself, of r = 1 - G over the rows of u; brought are sums over the values
-              that have equally many rows:
+    weights   the product P itself, of r = 1 - G over the rows of u; it brings sums over the
+              values that have equally many rows:
                   many, rows                   values, and rows of each
                   MISSED(j), j = 1 to 4        sums over values of (1 - P)^j
                   RATIO(j)                     sums over their rows of r^j
@@ -144,7 +144,7 @@ def by_weights(
     ratio: exp.Expr,
     seen: exp.Expr,
 ) -> exp.Select:
-    """The scan by products; ``ratio`` is 1 - G of a row, ``seen`` whether it counts as published."""
+    """The scan by products; ``ratio`` is a row's 1 - G, ``seen`` whether it counts as published."""
     inner = _rows(catalog, block, counted, pieces)
     define(inner, "r", ratio)
     define(inner, SEEN, seen)
