@@ -108,8 +108,8 @@ class Sums:
         self.crossed = list(dict.fromkeys(u for _, u in self.cross_pairs))
         # Every sum must be named before the scan is written.
         self.row_count = scan.rows()
-        added = {t for k in added_bases(block) for t in self.base[k]}
-        self.halves = [scan.half(p) if t in added else "" for t, p in enumerate(self.pieces)]
+        self.added = sorted({t for k in added_bases(block) for t in self.base[k]})
+        self.halves = [scan.half(p) if t in self.added else "" for t, p in enumerate(self.pieces)]
         for half in self.halves:
             for kind in ("products",) if self.fixed else ("products", "squares", "fourths"):
                 self.column_of(kind, half, half if kind == "squares" else "")
@@ -213,6 +213,8 @@ class Sums:
         for t, half in enumerate(self.halves):
             along = self.along(t, chosen)
             if along is None or len(along) != 1 or self.scan.weighted or not self._is_unit(t):
+                continue
+            if t not in self.added:
                 continue
             (i,) = along
             if self.states.axes[i].scored and (not half or self.scan.indicator(half)):

@@ -188,7 +188,7 @@ class Writer:
         for k, other in sums.total_pairs:
             shared = covariance(sums, k, other, chosen, total, over_all=True)
             define(query, columns.BASE_WITH_TOTAL(k, other), shared)
-        for t in range(len(sums.halves)):
+        for t in sums.added:
             second, fourth = self._weights(t)
             define(query, columns.SECOND(t), second if sums.fixed else total(second))
             define(query, columns.FOURTH(t), fourth if sums.fixed else total(fourth))
