@@ -127,9 +127,9 @@ def by_hand(
 
 
 def asked(session: Session, sql: str, at: int = 0) -> dict[Any, tuple[float, float]]:
-    """What every form says, by the first column unless that is the count."""
+    """What both kinds of scan say, by the first column unless that is the count."""
     answers = []
-    for form in (None, "states", "conjunctions", "counts", "weights"):
+    for form in ("states", "weights"):
         session.form = form
         outcome = session.run(sql)
         keys = outcome.table.column(0).to_pylist() if at else [None]
