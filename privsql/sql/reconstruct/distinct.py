@@ -5,9 +5,10 @@ With G_i the inverted indicator of the whole condition for row i of value u, and
     P_u = product of r_i over the rows of u        E P_u = 1 if no row of u satisfies it, else 0
     estimate = sum of 1 - P_u                      variance estimate = sum of P_u^2 - P_u
 
-are unbiased, because (E P_u)^2 = E P_u.  The interval is Wald's on that variance.  Simulated (20 to
-1,000 values of 1, 2, 5 and 20 rows, alike and clustered, retention .2 to .5, mass .02 to .9) it
-covers .92 to .97 wherever it is called reliable, and as little as 0 elsewhere.
+are unbiased, because (E P_u)^2 = E P_u.  The interval is Wald's on that variance.  Simulated with
+2,000 releases each (1, 2, 5 and 20 rows a value, one and two columns, retention .3 to .7), 94.3 to
+95.6% of the reliable intervals cover; for few values of a rare condition, which reach 20 effective
+values in some releases only, those are picked by chance and cover less, as with any count.
 
 The variance grows like a power of the rows n of a value, so a few values may make all of it and be
 missing from a release.  What it comes to is therefore foreseen from all rows of a cell together,
