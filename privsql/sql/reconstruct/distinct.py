@@ -26,7 +26,7 @@ the channel sends there from anywhere (``udfs.variance.published_floor``):
 The least of these and of the same ratio over the products themselves is compared with 20.  What is
 not useful is NULL.  A cell whose condition is the same for whatever value is known exactly.
 
-Steps: ``coded`` states of signatures, ``ratios`` r of each state, ``products`` of each signature,
+Steps: ``signatures`` with their states, ``ratios`` r of each state, ``products`` of each signature,
 ``sizes`` sums over values of equally many rows, ``distinct`` the result.  (reconstruction, 11)
 """
 
