@@ -108,6 +108,7 @@ def attach_release(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     _check_place(path)
     if path.is_dir():
         attach_folder(connection, path)
+        connection.execute("USE release")
         return
     try:
         attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
