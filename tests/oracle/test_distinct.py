@@ -47,8 +47,7 @@ def raw(rows: int) -> pa.Table:
     return pa.table({"u": u, "ill": ill, "smoker": rng.random(u.size) < 0.6})
 
 
-def stacked(folder: Path, rows: int, retention: float, releases: int) -> Path:
-    table = raw(rows)
+def stacked(folder: Path, table: pa.Table, retention: float, releases: int) -> Path:
     names = ["rep", *table.column_names]
     copies = [np.repeat(np.arange(releases), table.num_rows)]
     copies += [np.tile(table.column(name).to_numpy(False), releases) for name in names[1:]]
@@ -91,7 +90,7 @@ CASES += [(5, 0.3, ONE), (20, 0.5, ONE), (20, 0.7, TWO)]
 
 @pytest.mark.parametrize(("rows", "retention", "where"), CASES)
 def test_it_is_unbiased_and_its_intervals_cover(tmp_path, rows, retention, where):
-    session = Session(stacked(tmp_path, rows, retention, RELEASES))
+    session = Session(stacked(tmp_path, raw(rows), retention, RELEASES))
     found = asked(session, "COUNT(DISTINCT u)", where)
     wanted, known = truth(rows, where), ~np.isnan(found.estimate)
     session.close()
@@ -116,7 +115,7 @@ def test_it_is_unbiased_and_its_intervals_cover(tmp_path, rows, retention, where
 
 @pytest.mark.parametrize(("retention", "where"), [(0.3, ONE), (0.3, TWO), (0.5, TWO)])
 def test_it_is_refused_where_its_error_is_larger_than_what_there_is(tmp_path, retention, where):
-    session = Session(stacked(tmp_path, 20, retention, sized(30, 2_000)))
+    session = Session(stacked(tmp_path, raw(20), retention, sized(30, 2_000)))
     found = asked(session, "COUNT(DISTINCT u)", where)
     session.close()
     assert np.isnan(found.estimate).all()
@@ -124,9 +123,20 @@ def test_it_is_refused_where_its_error_is_larger_than_what_there_is(tmp_path, re
     assert not found.reliable.any()
 
 
+def test_an_error_that_most_releases_do_not_show_is_foreseen(tmp_path):
+    """Products of 20 rows are nearly 0 but for one in thousands, which makes all of the error."""
+    u = np.repeat(np.arange(40), 20)
+    ill = np.where(u % 7 == 0, ILLS[5], ILLS[3])
+    table = pa.table({"u": u, "ill": ill, "smoker": np.zeros(u.size, dtype=bool)})
+    session = Session(stacked(tmp_path, table, 0.5, sized(30, 300)))
+    found = asked(session, "COUNT(DISTINCT u)", f"NOT ({ONE})")
+    session.close()
+    assert np.isnan(found.estimate).all()
+
+
 @pytest.mark.parametrize("where", [ONE, TWO], ids=["one column", "two columns"])
 def test_with_one_row_a_value_it_is_the_count(tmp_path, where):
-    session = Session(stacked(tmp_path, 1, 0.5, 30))
+    session = Session(stacked(tmp_path, raw(1), 0.5, 30))
     for form in ("states", "weights"):
         session.form = form
         one, two = (asked(session, call, where) for call in ("COUNT(DISTINCT u)", "COUNT(u)"))
