@@ -27,6 +27,10 @@ class Origin(Protocol):
     def spread(self) -> bool:
         """Whether it is made of variances or their kin."""
 
+    @property
+    def distinct(self) -> bool:
+        """Whether it is made of distinct counts."""
+
 
 def bar_notices(
     columns: Iterable[tuple[str, pa.ChunkedArray[Any], pa.Table, Origin]],
@@ -54,6 +58,7 @@ def _gaps(values: pa.ChunkedArray[Any], bars: pa.Table, origin: Origin) -> dict[
     stderr, low, high = (bars.column(bar).is_valid() for bar in ("stderr", "low", "high"))
     both, some = pc.and_(low, high), pc.or_(pc.or_(stderr, low), high)
     ends = {
+        "distinct": failed if origin.distinct and not (origin.ratio or origin.spread) else None,
         "ratio": failed if origin.ratio else None,
         "spread": failed if origin.spread and not origin.ratio else None,
         "variance": None if why else pc.and_not(_finite(values), some),
@@ -77,6 +82,14 @@ REASONS = {
         "is NULL",
         "are NULL",
         "the estimate is negative, which can happen with few rows; ask for larger groups",
+    ),
+    "distinct": (
+        "distinct-error",
+        "is NULL",
+        "are NULL",
+        "the standard error of a distinct count is larger than the number of distinct values: it"
+        " grows like a power of the rows of a value; count rows instead, or select fewer rows of"
+        " each value",
     ),
     "variance": (
         "no-error",

@@ -27,7 +27,7 @@ from privsql.errors import Error
 from privsql.policy.account import Part
 from privsql.policy.functions import Atoms, Bools, Expressed, Floats, Function, Functions, Ints
 from privsql.policy.personal import floats
-from privsql.policy.public_rows import PublicRows, ints
+from privsql.policy.public_rows import TIMES, PublicRows, ints
 from privsql.sql.plan.planner import (
     classes_scan,
     common_scan,
@@ -151,8 +151,6 @@ class Base:
         """The functions that were needed so far."""
         public = self.public
         atoms = Atoms(public.counts, public.groups)
-        if public.rows is None and not any(w.counts is not None for w in self.within.values()):
-            return Functions(atoms)
         row, _ = self._stored
         lengths = np.bincount(public.atom[row], minlength=public.counts.size)
         times = None if self._repeated else self._segments[2].astype(np.float64)
@@ -165,7 +163,10 @@ class Base:
         with self._lock:
             if self._open is None:
                 self._open = self.make()
-                self._open.load(STORED, self.public.table())
+                # Weights of distinct counts are shared by the rows of a value, each as often as
+                # it is there.
+                times = pa.array(self.public.times)
+                self._open.load(STORED, self.public.table().append_column(TIMES, times))
             return self._open
 
     def classes(self, text: str) -> tuple[pa.Table, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from privsql.engines import MemoryEngine, ScanEngine
 from privsql.engines.recent import Recent
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
-from privsql.sql.plan.planner import BlockPlan, Printed, check_work
+from privsql.sql.plan.planner import BlockPlan, Printed, check_values, check_work
 from privsql.sql.plan.query import Answered, Planned
 from privsql.sql.reconstruct.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
 from udfs.intervals import critical
@@ -128,6 +128,9 @@ class Loading:
             tables[f"{plan.prefix}_scan"] = scanned.drop_columns(spare)
         if plan.beside is not None:
             tables[f"{plan.prefix}_beside"] = self._engine.scan(*plan.beside.both)
+        for name, scan in plan.values.items():
+            tables[name] = self._engine.scan(*scan.both)
+            check_values(plan, tables[name])
         cells = 1
         if settings.simultaneous:
             cells = max(1, scanned.num_rows) * max(1, sum(out.estimate for out in outs))

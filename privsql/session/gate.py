@@ -211,6 +211,7 @@ class Gate:
             # Hidden columns are in the ranges; the states want them from the block's own scan.
             tables = {f"{plan.prefix}_members": found, f"{plan.prefix}_scan": found, **plan.tables}
             found = self.evaluate(behind.together, tables)
+        found = self._with_values(plan, behind, found)
         verdict = judge(found, behind.bases, policy, self.about.total)
         cells = sum(each.size for each in verdict.personal.values())
         parts = [
@@ -227,6 +228,17 @@ class Gate:
 
     def ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:
         """The personal groups behind each cell, for each base of aggregates."""
+        return self._with_values(plan, behind, self._ranges(plan, behind, scanned))
+
+    def _with_values(self, plan: BlockPlan, behind: Behind, found: pa.Table) -> pa.Table:
+        """Those behind the values of distinct counts as well."""
+        if behind.values is None:
+            return found
+        values = self.engine.scan(*behind.values.ranges.both)
+        tables = {f"{plan.prefix}_judged": found, f"{plan.prefix}_judged_values": values}
+        return self.evaluate(behind.values.beside, tables)
+
+    def _ranges(self, plan: BlockPlan, behind: Behind, scanned: pa.Table) -> pa.Table:
         if behind.gathered is not None:
             if plan.moments:  # no states, so a row for each cell
                 return _of_cells(scanned)

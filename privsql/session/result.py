@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from privsql.answer.notices import bar_notices
 from privsql.answer.outcome import Outcome, ResultColumn
-from privsql.errors import Notice
+from privsql.errors import Notice, NotSupportedError
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
 
@@ -18,6 +18,10 @@ INTEGERS = (
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
     *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
 )
+
+
+class ErrorTooLarge(NotSupportedError, code="distinct-error"):  # noqa: N818 - says what is
+    """The standard error of a distinct count is larger than the number of distinct values."""
 
 
 def outcome_of(
@@ -63,6 +67,20 @@ def outcome_of(
         settings.confidence_level,
         settings.error_bars,
     )
+
+
+def check_useful(outcome: Outcome, outs: Sequence[Out]) -> None:
+    """Refuse a single answer of which nothing is left; in a GROUP BY the cell is NULL."""
+    for i, bars in outcome.bars.items():
+        failed = False in bars.column("reliable").to_pylist()
+        lost = failed and outcome.table.column(i).null_count == outcome.table.num_rows
+        if lost and outs[i].distinct and not (outs[i].ratio or outs[i].spread):
+            raise ErrorTooLarge(
+                f"{outcome.columns[i].name!r}: the standard error of this distinct count is larger"
+                " than the number of distinct values",
+                hint="it grows like a power of the rows of a value: count rows instead, select"
+                " fewer rows of each value, or ask for more values",
+            )
 
 
 def _bars(values: pa.ChunkedArray[Any], found: pa.Table) -> pa.Table:

@@ -41,7 +41,7 @@ from privsql.session.executor import Loading, Workspace
 from privsql.session.gate import About, Decision, Gate, Served, accounted, open_to_all
 from privsql.session.log import logged
 from privsql.session.planner import Planning
-from privsql.session.result import outcome_of
+from privsql.session.result import check_useful, outcome_of
 from privsql.session.settings import Settings
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.brief import brief
@@ -159,6 +159,7 @@ class Session:
             rows=self._total,
             tuples=counts["tuples"],
             grouping=tuple(c.name for c in manifest.public if c.grouping),
+            repeated=manifest.privacy.rows_per_unit > 1,
         )
         self._mirror.load(manifest.table, self._engine.scan(empty_query(self.catalog)))
         # The form of all scans, for tests and benchmarks; no statement can set it.
@@ -293,7 +294,8 @@ class Session:
         try:
             for plan in planned.plans:
                 beside = None if plan.beside is None else _no_rows(plan.beside)
-                empty = replace(plan, scan=_no_rows(plan.scan), beside=beside)
+                values = {name: _no_rows(scan) for name, scan in plan.values.items()}
+                empty = replace(plan, scan=_no_rows(plan.scan), beside=beside, values=values)
                 self._loading.load(empty, loaded, settings, planned.outs)
             table = self._memory.run(*_no_rows(planned.final.printed).both)
         finally:
@@ -468,6 +470,11 @@ class Session:
         finally:
             self._loading.forget(planned, loaded, staying)
         outcome = outcome_of(table, planned.outs, planned.described, settings)
+        if not any(plan.grouped for plan in planned.plans):
+            try:
+                check_useful(outcome, planned.outs)
+            except Error as problem:
+                raise located(problem, statement) from None
         if self._gate.rounded:
             outcome = replace(outcome, bars={i: coarse(bars) for i, bars in outcome.bars.items()})
         said = (*notices, *outcome.notices, *notices_of(outcome, planned.counts))

@@ -13,6 +13,9 @@ from privsql.errors import Error, Place, ProgrammingError
 # Qualifiers of canonical columns: the published table, and the i-th table joined to it.
 PUBLISHED = "t"
 
+# Mechanisms that look at the whole column: rows are not independent of each other.
+WHOLE = ("identity", "swap", "decoy")
+
 
 class UnknownName(ProgrammingError, code="unknown-name", sqlstate="42P01"):  # noqa: N818 - says what is unknown
     """A table or a column does not exist."""
@@ -47,6 +50,7 @@ class Catalog:
     rows: int = 0
     tuples: int = 0  # distinct public ones
     grouping: tuple[str, ...] = ()  # public columns that tell personal groups apart
+    repeated: bool = False  # whether some persons have several rows
 
     @cached_property
     def measures(self) -> tuple[str, ...]:

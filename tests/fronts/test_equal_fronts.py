@@ -171,6 +171,11 @@ QUESTIONS = {
     "sensitive truths": Question(
         "SELECT smoker, count(*) AS n FROM patients GROUP BY smoker ORDER BY smoker"
     ),
+    "a distinct count": Question(f"SELECT count(DISTINCT large) AS n, count(*) AS rows_n {FLU}"),
+    "distinct counts in groups": Question(
+        "SELECT smoker, count(DISTINCT (job, large)) AS n FROM patients GROUP BY smoker"
+        " ORDER BY smoker"
+    ),
     "a sum over nothing": Question(f"SELECT sum(cost) AS s, count(*) AS n {FLU} AND job = 'none'"),
     "a share": Question(
         "SELECT count(*) FILTER (WHERE disease = 'flu') * 1.0 / count(*) AS share FROM patients",

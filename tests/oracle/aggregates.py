@@ -42,7 +42,7 @@ class Aggregates:
         if self.exact:
             makers += [self.passed_through] * 3
         else:
-            makers += [self.quantile] * 3 + [self.mode]
+            makers += [self.distinct] * 3 + [self.quantile] * 3 + [self.mode]
         return rng.choice(makers)()
 
     def count(self) -> Aggregate:
@@ -196,6 +196,25 @@ class Aggregates:
         made = node("aggregate", "QUANTILE_DISC(", at, f", {share})", self._filter(),
                     feature="quantile_disc")  # fmt: skip
         return Aggregate(made, "any", typing="any")
+
+    def distinct(self) -> Aggregate:
+        """Distinct values of public columns, with conditions of any kind around or inside."""
+        rng = self.rng
+        shown = [c for c in self.expressions.columns if not (c.sensitive or c.mixed)]
+        if not shown:
+            return self.count()
+        value: Node = refer(rng.choice(shown))
+        what = "distinct count"
+        if len(shown) > 1 and rng.random() < 0.3:
+            one, two = rng.sample(shown, 2)
+            value = node("value", "(", refer(one), ", ", refer(two), ")")
+            what = "distinct count of a pair"
+        if rng.random() < 0.3:
+            tested = self.expressions.condition(1)
+            value = node("value", "CASE WHEN ", tested, " THEN ", value, " END")
+            what = "distinct count of a case"
+        made = node("aggregate", "COUNT(DISTINCT ", value, ")", self._filter(), feature=what)
+        return Aggregate(made)
 
     def mode(self) -> Aggregate:
         kept = [c for c in self.expressions.columns if c.sensitive and c.key and not c.mixed]

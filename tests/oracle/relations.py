@@ -27,6 +27,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Protocol
 
+from privsql.errors import NotSupportedError
 from tests.oracle.blocks import Block, Blocks, Wish
 from tests.oracle.expressions import Expressions
 from tests.oracle.nodes import Node, Output, node, replaced, text, touches
@@ -227,17 +228,34 @@ def _nan(one: Any, two: Any) -> bool:
     return all(isinstance(x, float) and math.isnan(x) for x in (one, two))
 
 
+def _refused(asked: Asked, by: Reads) -> bool:
+    """Whether distinct values are not counted here: rows are sampled, or depend on each other."""
+    if "COUNT(DISTINCT " not in asked.sql:
+        return False
+    try:
+        by.read(asked.sql)
+    except NotSupportedError as problem:
+        return problem.code == "dependent-rows" or "keeps a sample" in problem.reason
+    return False
+
+
 def broken(claim: Claim, by: Reads, alike: str = "") -> Broken | None:
     """What is wrong with a claim, or None; limits that are said are raised.
 
     ``alike`` is "bars" or "estimates", and otherwise what ALIKE says of the relation.
     """
     bars = (alike or ALIKE.get(claim.relation, "estimates")) == "bars"
+    both = (*claim.left, *claim.right)
     try:
         found = _same(claim, by, bars) if claim.same else _added(claim, by)
         return next(found, None)
     except LIMITS:
         raise
+    except NotSupportedError as problem:
+        # What a release does not tell by either spelling.
+        if problem.code == "distinct-error" or all(_refused(each, by) for each in both):
+            return None
+        return Broken(claim, f"raises {type(problem).__name__}", str(problem))
     except Exception as problem:  # a refusal of one side, or a bug, is a finding
         return Broken(claim, f"raises {type(problem).__name__}", str(problem))
 

@@ -73,6 +73,10 @@ def unsound(case: Case, at: World, answers: Noisy) -> Difference | None:
         # Nor is there an exact answer to compare rows with.
         if at.variant in SAMPLED and f"FROM {TABLE} AS b" in case.sql + _answers(case):
             return None
+        if any(each.startswith("distinct count") for each in case.features) and (
+            at.variant in SAMPLED or problem.code in ("dependent-rows", "distinct-error")
+        ):
+            return None
         return Difference(f"raises {type(problem).__name__}", str(problem))
     except Error as problem:
         return Difference(f"raises {type(problem).__name__}", str(problem))

@@ -115,6 +115,16 @@ def page() -> str:
         " condition",
         "does, and is judged as one. A row cannot be compared with an estimate: ask for that"
         " first.",
+        "",
+        "COUNT(DISTINCT u) of public values u under a sensitive condition or group multiplies",
+        "over the rows of each value, so its error grows like a power of them. Where it is larger",
+        "than the number of distinct values, a single answer is refused (`distinct-error`) and a",
+        "cell of a GROUP BY is NULL with a notice. Releases with sampled rows, with columns",
+        "perturbed by `identity`, `swap` or `decoy`, or with several rows a person are refused",
+        "(`dependent-rows`). It has no covariance with other estimates: arithmetic over both has",
+        "no error bar, and neither have totals over the groups of a sensitive column. A total row",
+        "of ROLLUP counts its own distinct values. The likelihood (`iterative`) has none: it is",
+        "inverted.",
     ]
     for topic in dict.fromkeys(one.topic for one in CONSTRUCTS):
         lines += ["", f"## {topic}", "", "| construct | example | verdict |", "|---|---|---|"]

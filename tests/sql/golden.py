@@ -265,6 +265,8 @@ def _stages(planned: Planned) -> Iterator[tuple[str, str]]:
         yield "scan", plan.scan.sql
         if plan.beside is not None:
             yield "scan", plan.beside.sql
+        for scan in plan.values.values():
+            yield "scan", scan.sql
         for name, text in steps:
             if name.startswith(f"{plan.prefix}_"):
                 yield "step", NUMBERED.sub("q", f"{name}: {text}")

@@ -9,9 +9,9 @@ from __future__ import annotations
 STATEMENTS = {"web": 43, "warehouse": 22, "star": 13, "bi": 150, "ibis": 64}
 
 # Answered at retention 1, and at both: of all statements, and of every third, the first included.
-ALL = {"web": (29, 29), "warehouse": (19, 19), "star": (13, 13), "bi": (123, 121), "ibis": (54, 53)}
+ALL = {"web": (34, 34), "warehouse": (19, 19), "star": (13, 13), "bi": (123, 121), "ibis": (54, 53)}
 EVERY_THIRD = {
-    "web": (11, 11),
+    "web": (12, 12),
     "warehouse": (8, 8),
     "star": (5, 5),
     "bi": (39, 38),

@@ -5,6 +5,7 @@ from_clause     tables, joins and columns of FROM
 grouping        keys and grouping sets
 aggregates      calls, and the sums behind each
 pieces          conditions and values as products of a public and a sensitive half
+distinct        values that are counted once each
 block           all of it together
 remainder       the SELECT that is left around a block
 comparisons     constants that columns are compared with

@@ -108,12 +108,6 @@ def bases(call: Call, separator: Separator, where: list[Branch]) -> list[Base]:
         call.distinct or call.name not in (*LINEAR, *SPREADS)
     ):
         raise sampled(call)
-    if call.distinct:
-        raise Unsupported(
-            f"{call.name.upper()}(DISTINCT ...) with a sensitive column or condition",
-            hint="distinct values cannot be counted among perturbed ones; GROUP BY the column"
-            " instead",
-        )
     rows = rows_of(call, separator, where)
     if call.name == "count_if":
         known = within(separator.value(call.arguments[0]), rows)

@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from privsql.sql.bind import aggregates
 from privsql.sql.bind.aggregates import Base, Call, read_call
+from privsql.sql.bind.distinct import check_scope, distinct_rows
 from privsql.sql.bind.from_clause import Rows, conditions_of, projected
 from privsql.sql.bind.grouping import not_shown, read_grouping
 from privsql.sql.bind.pieces import (
@@ -108,7 +109,17 @@ class Domain:
     kind: Literal["domain"] = "domain"
 
 
-Aggregate = Exact | Linear | Quantile | Mode | Domain
+@dataclass(frozen=True)
+class Distinct:
+    """How many values a public expression has on the rows of its one base."""
+
+    call: Call
+    bases: tuple[int]
+    value: exp.Expr
+    kind: Literal["distinct"] = "distinct"
+
+
+Aggregate = Exact | Linear | Quantile | Mode | Domain | Distinct
 
 
 @dataclass(frozen=True)
@@ -308,6 +319,10 @@ class Builder:
         try:
             if call.name in (*aggregates.ORDERED, "mode"):
                 return self._distribution(call, where)
+            if call.distinct and involved:
+                check_scope(call, self._catalog, involved)
+                value, pieces = distinct_rows(call, self._separator, where)
+                return Distinct(call, (self._base(pieces),), value)
             found = aggregates.bases(call, self._separator, where)
         except Unsupported as problem:
             problem.place = problem.place or place_of(call.node, self._text)

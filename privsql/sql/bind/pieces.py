@@ -18,7 +18,7 @@ those, which makes them constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import product
@@ -188,21 +188,29 @@ class Separator:
         ]
 
     def _case(self, node: exp.Case) -> list[Branch]:
-        subject = node.args.get("this")
         found: list[Branch] = []
-        earlier: list[exp.Expr] = []
-        for when in node.args["ifs"]:
-            condition: exp.Expr = when.this
-            if subject:
-                condition = exp.EQ(this=wrapped(subject), expression=wrapped(condition))
-            found += self._chosen([*earlier, condition], when.args["true"])
-            earlier.append(exp.Not(this=_is(condition, True)))
-        default = node.args.get("default")
-        return found if default is None else found + self._chosen(earlier, default)
+        for conditions, result in ways_of(node):
+            found += self._chosen(conditions, result)
+        return found
 
     def _chosen(self, conditions: Sequence[exp.Expr], result: exp.Expr) -> list[Branch]:
         ways = reduce(within, map(self.condition, conditions), [Branch()])
         return [] if isinstance(bare(result), exp.Null) else within(self.value(result), ways)
+
+
+def ways_of(node: exp.Case) -> Iterator[tuple[list[exp.Expr], exp.Expr]]:
+    """The results of a CASE, each with the conditions that all have to hold for it."""
+    subject = node.args.get("this")
+    earlier: list[exp.Expr] = []
+    for when in node.args["ifs"]:
+        condition: exp.Expr = when.this
+        if subject:
+            condition = exp.EQ(this=wrapped(subject), expression=wrapped(condition))
+        yield [*earlier, condition], when.args["true"]
+        earlier.append(exp.Not(this=_is(condition, True)))
+    default = node.args.get("default")
+    if default is not None:
+        yield earlier, default
 
 
 def is_true(node: exp.Expr) -> bool:

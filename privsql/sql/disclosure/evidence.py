@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
-from privsql.sql.bind.block import Block, pieces_of_block
+from privsql.sql.bind.block import Block, Distinct, pieces_of_block
 from privsql.sql.catalog import Catalog
 from privsql.sql.disclosure.group_ranges import (
     SALT,
@@ -18,10 +19,18 @@ from privsql.sql.disclosure.group_ranges import (
     secrets_of_tuples,
 )
 from privsql.sql.disclosure.informative import together
-from privsql.sql.disclosure.row_functions import CellSet, CellSets, Weight
+from privsql.sql.disclosure.row_functions import CellSet, CellSets, Shared, Weight
+from privsql.sql.disclosure.value_ranges import (
+    pieces_of,
+    supports_of_values,
+    value_ranges,
+    with_values,
+)
+from privsql.sql.nodes import Unsupported
 from privsql.sql.parameters import Parameters, Printed
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.reconstruct.columns import SKETCH, VECTOR
+from privsql.sql.scan.distinct import selected
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,15 @@ class Behind:
     # The vectors in the coordinates of histories of formats 1 and 2; few users have such a
     # history, so they are written when they are needed.
     former: Callable[[bool], Sketched] | None = None
+    values: Values | None = None
+
+
+@dataclass(frozen=True)
+class Values:
+    """The ranges of the values of distinct counts."""
+
+    ranges: Printed  # beside the table
+    beside: Printed  # in memory, those of cells with them: tables CELLS and VALUES of the block
 
 
 @dataclass(frozen=True)
@@ -87,6 +105,15 @@ def behind(
         )
     ranges = bind(scans.ranges(supports))
 
+    counted = supports_of_values(block, known)
+    values = None
+    if counted:
+        chosen = {i: (*those, *counted.get(i, ())) for i, those in chosen.items()}
+        names = (f"{plan.prefix}_{part}" for part in ("judged", "judged_values"))
+        values = Values(
+            bind(value_ranges(catalog, block, counted)), bind(with_values(block, counted, *names))
+        )
+
     @cache
     def sets() -> tuple[CellSet, ...]:
         return CellSets(catalog, block, hidden, parameters, plan.prefix).write(weights)
@@ -94,6 +121,12 @@ def behind(
     salted = Parameters({**parameters.values, SALT: salt})
 
     def former(dependent: bool) -> Sketched:
+        if any(weight.shared is not None for weight in weights.values()):
+            raise Unsupported(
+                "COUNT(DISTINCT ...) with a sensitive column or condition, for a user whose history"
+                " is of an earlier format",
+                hint="ask for COUNT(*)",
+            )
         nodes = {v: weight.node() for v, weight in weights.items()}
         atoms = scans.atoms(nodes, former=dependent)
         names = [node.alias for node in atoms.expressions]
@@ -116,6 +149,7 @@ def behind(
         alone and len(block.sets) == 1,
         inside,
         former if accounted else None,
+        values,
     )
 
 
@@ -152,7 +186,18 @@ def _vectors(
 
     found: dict[int, dict[int, tuple[int, ...]]] = {}
     for i, those in halves.items():
+        aggregate = plan.block.aggregates[i]
+        if isinstance(aggregate, Distinct):
+            among = selected(pieces_of(plan.block, i))
+            for t, alone in product(those, (False, True)):
+                weight = replace(own[t], shared=Shared(aggregate.value, among, alone))
+                mine = found.setdefault(i, {})
+                number = number_of(weight)
+                mine[number] = tuple(dict.fromkeys((*mine.get(number, ()), t)))
+            continue
         others = [j if i == k else k for k, j in plan.pairs if i in (k, j)]
+        # With a distinct count no covariance is told.
+        others = [j for j in others if plan.block.aggregates[j].kind != "distinct"]
         beside = {u for j in others for u in halves.get(j, ())} | set(those)
         mine = found.setdefault(i, {})
         for t, weight in [(t, own[t]) for t in those] + [

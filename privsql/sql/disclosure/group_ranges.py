@@ -73,11 +73,12 @@ from privsql.sql.reconstruct.columns import (
 from privsql.sql.scan.state_scan import GROUP, MULTIPLICITY, half_of
 
 TUPLES, ROWS, JOINED = "tuples", "privsql_rows", "u"
+GROUP_OWNER = JOINED  # has the personal group where rows do not carry it
 # What the numbers are made with that each row has of its own, to tell rows of one tuple apart.
 SALT = "rows_salt"
 # A scan of the tuples pays where there are so many times fewer of them than rows.
 FEWER = 8
-JUDGED = ("linear", "quantile", "mode")
+JUDGED = ("linear", "quantile", "mode", "distinct")
 
 
 def judged(block: Block, informative: Sequence[bool]) -> dict[int, tuple[int, ...]]:
@@ -217,7 +218,7 @@ class Membership:
         else:
             made.from_(table(self._catalog.table, PUBLISHED), copy=False)
             if tuples or not self._catalog.grouped:
-                made.append("joins", _with_tuples(self._catalog))
+                made.append("joins", with_tuples(self._catalog))
         for join in self._block.rows.joins:
             if not self._block.joins[join.alias]:
                 made = joined_to(made, join.table, join.alias, join.on, join.kind)
@@ -270,7 +271,7 @@ def secrets_of_tuples(catalog: Catalog, former: bool = False) -> exp.Select:
         secret = exp.Mul(this=rows, expression=secret_number(b, former))
         choose(made, named(exp.Sum(this=secret), SECRET(b)))
     made.from_(table(catalog.table, PUBLISHED), copy=False)
-    made.append("joins", _with_tuples(catalog))
+    made.append("joins", with_tuples(catalog))
     return made.group_by(copied(atom), copy=False).order_by(column("atom"), copy=False)
 
 
@@ -299,7 +300,7 @@ def _tuples(alias: str) -> exp.Table:
     return made
 
 
-def _with_tuples(catalog: Catalog) -> exp.Join:
+def with_tuples(catalog: Catalog) -> exp.Join:
     """Each published row with its public tuple."""
     on = every(same(column(name, PUBLISHED), column(name, JOINED)) for name in catalog.grouping)
     return exp.Join(this=_tuples(JOINED), on=on or exp.Boolean(this=True))

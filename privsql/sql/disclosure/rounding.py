@@ -34,7 +34,8 @@ PARTS, FEW_PARTS = 100.0, 10.0
 def rounded(block: Block, pairs: Iterable[tuple[int, int]]) -> exp.Select:
     """SELECT of a block's table ``b`` with coarse estimates; FROM is the caller's."""
     replaced: list[exp.Expr] = []
-    linear = {i for i, a in enumerate(block.aggregates) if a.kind == "linear"}
+    kinds = ("linear", "distinct")
+    linear = {i for i, a in enumerate(block.aggregates) if a.kind in kinds}
     for i in sorted(linear):
         error = significant(column(STDERR(i), "block"), DIGITS)
         own = all(

@@ -63,11 +63,40 @@ ATOM, TIMES = "privsql_atom", "privsql_times"
 
 
 @dataclass(frozen=True)
+class Shared:
+    """A weight that rows of one value share: 1 / n for n rows of it, or 1 where it has one alone.
+
+    n is counted among the rows of a cell where ``among`` holds (None: everywhere).
+    """
+
+    value: exp.Expr
+    among: exp.Expr | None
+    alone: bool
+
+    @property
+    def key(self) -> str:
+        """What makes two of them the same."""
+        return repr((sql(self.value), "" if self.among is None else sql(self.among), self.alone))
+
+    def node(self, keys: Sequence[exp.Expr], times: exp.Expr) -> exp.Expr:
+        """As an expression over the rows that are left; ``times`` is how many each stands for."""
+        parts = [each.copy() for each in (*keys, self.value)]
+        n = exp.Window(this=exp.Sum(this=times), partition_by=parts, over="OVER")
+        if self.alone:
+            return when(exp.EQ(this=n, expression=number(1)), number(1), number(0))
+        return exp.Div(this=number(1.0), expression=n, typed=False, safe=False)
+
+
+@dataclass(frozen=True)
 class Weight:
-    """The weight of a row in a sum: 0 unless all conditions hold, else the product of values."""
+    """The weight of a row in a sum: 0 unless all conditions hold, else the product of values.
+
+    That of a distinct count is ``shared`` by the rows of a value.
+    """
 
     conditions: tuple[exp.Expr, ...] = ()
     values: tuple[exp.Expr, ...] = ()
+    shared: Shared | None = None
 
     @classmethod
     def of(cls, piece: Piece) -> Weight:
@@ -78,12 +107,13 @@ class Weight:
     @property
     def indicator(self) -> bool:
         """Whether it is 0 or 1."""
-        return not self.values
+        return not self.values and self.shared is None
 
     @cached_property
     def key(self) -> str:
         """What makes two weights the same."""
-        return repr((sorted(map(sql, self.conditions)), sorted(map(sql, self.values))))
+        own = () if self.shared is None else (self.shared.key,)
+        return repr((sorted(map(sql, self.conditions)), sorted(map(sql, self.values)), *own))
 
     def times(self, other: Weight) -> Weight:
         """The product of two weights; a condition counts once."""
@@ -166,7 +196,7 @@ class CellSets:
         others = [i for i in keys if i not in mine]
         ways = [h for h, node in enumerate(self._hidden) if self.of_atom(node)]
         classes = [h for h, node in enumerate(self._hidden) if h not in ways]
-        texts = {v: self._text(others, classes, weight) for v, weight in weights.items()}
+        texts = {v: self._text(keys, others, classes, weight) for v, weight in weights.items()}
         vectors = [VECTOR(v) for v in weights]
         bind, names = self._parameters.bind, f"{self._prefix}_cells"
         classed = None
@@ -211,20 +241,35 @@ class CellSets:
 
     # -- rows ----------------------------------------------------------------------------
 
-    def _text(self, keys: Sequence[int], hidden: Sequence[int], weight: Weight) -> str | None:
-        """A row function's text, None where no measure takes part."""
+    def _text(
+        self, keys: Sequence[int], others: Sequence[int], hidden: Sequence[int], weight: Weight
+    ) -> str | None:
+        """A row function's text, None where no measure takes part.
+
+        ``others`` are those keys that no tuple decides.
+        """
         conditions = [*self._of_rows, *(c for c in weight.conditions if not self.of_atom(c))]
         values = [node for node in weight.values if not self.of_atom(node)]
-        shown = {KEY(i): self._block.keys[i].expression for i in keys}
+        shown = {KEY(i): self._block.keys[i].expression for i in others}
         shown |= {HIDDEN(h): self._hidden[h] for h in hidden}
-        used = [*conditions, *values, *shown.values()]
+        value = Weight((), tuple(values)).node() or number(1)
         dropping = bool(self._joins) and not self._by_atom  # a join may leave rows out
+        if weight.shared is not None:
+            # How many rows a value has is counted where all conditions of the cell hold.
+            parts = [self._block.keys[i].expression for i in keys]
+            share = weight.shared.node(parts, column(TIMES, PUBLISHED))
+            own = every(c.copy() for c in conditions[len(self._of_rows) :])
+            value = share if own is None else when(own, share, number(0))
+            among = [] if weight.shared.among is None else [weight.shared.among]
+            conditions = [*self._of_rows, *self._of_atoms, *among]
+            values = [value]
+            dropping = bool(self._joins)
+        used = [*conditions, *values, *shown.values()]
         if not used and not dropping:
             return None
         made = exp.Select(expressions=[named(column("rowid", PUBLISHED), ROW)])
         for name, node in shown.items():
             choose(made, named(copied(node), name))
-        value = Weight((), tuple(values)).node() or number(1)
         choose(made, named(value, VALUE))
         made.from_(table(self._catalog.table, PUBLISHED), copy=False)
         if dropping or _uses(used, {join.alias for join in self._joins}):
@@ -452,6 +497,8 @@ def _over(tree: exp.Expr, stored: str, types: Mapping[str, str]) -> exp.Expr:
     source = tree.args["from_"].this
     inner = exp.Select(expressions=[named(column("rowid"), "rowid")])
     choose(inner, *(named(cast(column(name), kind), name) for name, kind in types.items()))
+    if any(each.name == TIMES for each in columns_of(_value(tree))):
+        choose(inner, column(TIMES))
     inner.from_(table(stored), copy=False)
     source.replace(derived(inner, PUBLISHED))
     _filled(_value(tree))

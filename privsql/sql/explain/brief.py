@@ -64,7 +64,8 @@ def _alone(block: ExplainedBlock, names: str) -> Iterator[str]:
         )
     yield from _widths(block)
     if block.form:
-        yield f"scan: one pass, form {block.form}: {WORDS[block.form]}{_states(block)}"
+        passes = "one pass" if len(block.scans) == 1 else f"{len(block.scans)} passes"
+        yield f"scan: {passes}, form {block.form}: {WORDS[block.form]}{_states(block)}"
     if block.policy:
         yield f"policy: {block.policy}"
 

@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.sql.bind.block import Aggregate
+from privsql.errors import how_many
+from privsql.sql.bind.block import Aggregate, Distinct
 from privsql.sql.catalog import Catalog, Sensitive
 from privsql.sql.explain.expected import Evaluate, Expected, kept
 from privsql.sql.explain.report import (
@@ -50,6 +51,7 @@ from privsql.sql.nodes import (
     bare,
     sql,
 )
+from privsql.sql.parameters import Printed
 from privsql.sql.parse.lexing import parsed
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.query import Direct, Planned
@@ -59,6 +61,9 @@ from privsql.sql.reconstruct.inverted import Inverted, inverted_of
 Floats = NDArray[np.float64]
 
 FEW_ROWS = 1_000
+
+# Rows of a value, for which the error of a distinct count is told.
+ROWS_OF_A_VALUE = (1, 2, 5)
 
 _WHY = {
     "auto": "auto chooses it: it is unbiased, and cells add up",
@@ -140,10 +145,14 @@ class _Writer:
             () if states is None else self._columns(states),
             () if states is None else tuple(map(self._said, states.hidden)),
             tuple(self._aggregate(i, aggregate) for i, aggregate in enumerate(block.aggregates)),
-            tuple(each.sql for each in (self.plan.scan, self.plan.beside) if each is not None),
+            tuple(each.sql for each in self._scans if each is not None),
             tuple(step for step in ctes if step[0].startswith(f"{self.plan.prefix}_")),
             self.plan.form,
         )
+
+    @property
+    def _scans(self) -> tuple[Printed | None, ...]:
+        return (self.plan.scan, self.plan.beside, *self.plan.values.values())
 
     def _said(self, node: exp.Expr) -> str:
         return said(node, self.plan.block)
@@ -222,6 +231,8 @@ class _Writer:
                 0.0,
                 short="exact: it follows from the public domain",
             )
+        if isinstance(aggregate, Distinct):
+            return self._distinct(text, aggregate)
         if aggregate.kind != "linear":
             words = "the width depends on how steep the distribution is there"
             return ExplainedAggregate(
@@ -243,6 +254,28 @@ class _Writer:
                 short = f"made of {len(found)} sums; the first {short}"
         interval = self._interval(i, name)
         return ExplainedAggregate(text, self._how(i), words, error, interval, short)
+
+    def _distinct(self, text: str, aggregate: Distinct) -> ExplainedAggregate:
+        """A distinct count: a row has the variance v, a product of n rows (1 + v)^n - 1 at most."""
+        error, words = self.expected.of(self.plan.block.bases[aggregate.bases[0]])
+        short = words
+        if error is not None:
+            rows = [((1 + error**2) ** n - 1) * FEW_ROWS for n in ROWS_OF_A_VALUE]
+            told = ", ".join(
+                f"{_figure(sqrt(each))} if they have {how_many(n, 'row')} each"
+                for n, each in zip(ROWS_OF_A_VALUE, rows, strict=True)
+            )
+            words = f"standard error over {FEW_ROWS:,} values at most {told}"
+            short = words
+        how = "estimated, by inversion" if self._inverted.always else "estimated"
+        return ExplainedAggregate(
+            text,
+            f"{how}: one less the product of 1 - G over the rows of a value, added up over values",
+            f"{words}; NULL where it is larger than the number of values",
+            error,
+            "Wald, called reliable from 20 effective values on",
+            short,
+        )
 
     def _how(self, i: int) -> str:
         """Estimated; and where the likelihood was asked for, when it is left out."""

@@ -109,11 +109,13 @@ class Compiler:
         return self._showing.with_bars(made)
 
     def _is_count(self, out: Out) -> bool:
-        """Whether a column is a count itself, which cannot be below zero."""
+        """Whether a column is a count itself, which the likelihood keeps from below zero."""
         if out.definition is None:
             return False
         own = _aggregate(self.parts[out.block], out.definition)
-        return own is not None and own.call.name in ("count", "count_if")
+        if own is None or own.kind != "linear":
+            return False
+        return own.call.name in ("count", "count_if")
 
     def _note_domain(self, part: Part) -> None:
         block = part.leaf.block
@@ -235,7 +237,13 @@ class Compiler:
         if all_rows and any(estimates):
             left, right = (self._showing.shown(side, estimates) for side in (left, right))
             outs = [
-                replace(out, bars=one.bars, why=one.why or two.why, ratio=one.ratio or two.ratio)
+                replace(
+                    out,
+                    bars=one.bars,
+                    why=one.why or two.why,
+                    ratio=one.ratio or two.ratio,
+                    distinct=one.distinct or two.distinct,
+                )
                 for out, one, two in zip(outs, left.outs, right.outs, strict=True)
             ]
             hidden = left.hidden

@@ -43,6 +43,7 @@ class Out:
     why: str = ""  # it has no error bars
     ratio: bool = False  # divides by an estimate, so that it may come to nothing
     spread: bool = False  # a variance or its kin, which may come out below zero
+    distinct: bool = False  # has a distinct count in it, whose error may be too large
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Part:
         return [
             i
             for i, a in enumerate(self.leaf.block.aggregates)
-            if a.kind in ("linear", "quantile", "mode")
+            if a.kind in ("linear", "quantile", "mode", "distinct")
         ]
 
     def bars(self, node: exp.Expr) -> Bars:
@@ -110,15 +111,38 @@ class Part:
     def _known(self, exported: set[str]) -> Known:
         return Known(
             _own,
-            block_covariance(exported),
+            self.covariance(exported),
             lambda name: column(effective_of(name)),
             self._linear,
             self._risky,
         )
 
+    def covariance(self, exported: set[str]) -> Covariance:
+        """Covariances of its estimates and totals by the columns that hold them.
+
+        A distinct count has one with itself alone: a total is no sum of its values (see totals).
+        """
+        known = block_covariance(exported)
+        apart = {AGGREGATE(i) for i in self.distinct}
+
+        def covariance(one: str, two: str) -> exp.Expr | None:
+            return known(one, two) if one == two or not {one, two} & apart else None
+
+        return covariance
+
+    @property
+    def distinct(self) -> list[int]:
+        """Positions of estimated distinct counts."""
+        everything = enumerate(self.leaf.block.aggregates)
+        return [i for i, a in everything if a.kind == "distinct"]
+
+    def is_distinct(self, node: exp.Expr) -> bool:
+        """Whether an estimated distinct count is in an expression."""
+        return any(i in self.distinct for i in self.used(node))
+
     def _linear(self, name: str) -> bool:
         i = AGGREGATE.number(name)
-        return i is None or self.leaf.block.aggregates[i].kind == "linear"
+        return i is None or self.leaf.block.aggregates[i].kind in ("linear", "distinct")
 
     def _risky(self, name: str) -> bool:
         i = AGGREGATE.number(name)

@@ -32,7 +32,6 @@ from privsql.sql.outer.parts import (
     Compiled,
     Out,
     Part,
-    block_covariance,
     default_name,
     has_window,
     hidden_name,
@@ -235,7 +234,7 @@ class Outer:
         block, known = part.leaf.block, part.uncertain()
         if len(block.sets) != 1 or block.sensitive_keys:
             return None
-        spread = variance_of(definition, known, block_covariance(part.exported))
+        spread = variance_of(definition, known, part.covariance(part.exported))
         if spread is None or any(depends(definition, name) for name in part.totals_done):
             return None
 
@@ -356,7 +355,8 @@ class Outer:
             return out
         part = self._showing.parts[out.block]
         ratio = out.ratio or part.divides(out.definition)
-        return replace(out, ratio=ratio, spread=part.is_spread(out.definition))
+        spread, distinct = part.is_spread(out.definition), part.is_distinct(out.definition)
+        return replace(out, ratio=ratio, spread=spread, distinct=distinct)
 
     def _outside(self, block: int) -> Translate:
         """Columns of a block, and constants of the row, as an outer SELECT names them."""

@@ -203,8 +203,11 @@ def read_total(
     if any(depends(node, each) for node in parts for each in names):
         raise NoTotal("which rows a window takes depends on estimates")
     slopes = _slopes(inner, uncertain)
-    if any(block.aggregates[j].kind != "linear" for j in slopes):
+    if any(block.aggregates[j].kind not in ("linear", "distinct") for j in slopes):
         raise NoTotal("a window over a median, a quantile or a mode")
+    distinct = any(block.aggregates[j].kind == "distinct" for j in slopes)
+    if distinct and len(slopes) > 1:
+        raise NoTotal("the covariance of a distinct count with other estimates is not known")
     sensitive = set(map(KEY, block.sensitive_keys))
     named = {node.name for node in frame.partition if isinstance(node, exp.Column)}
     simple = isinstance(inner, exp.Column) and all(
@@ -218,7 +221,8 @@ def read_total(
     inside = {c.name for node in frame.partition for c in columns_of(node)}
     constant = not any(next(columns_of(slope), None) for slope in slopes.values())
     linear = all(block.aggregates[j].call.name in ("count", "sum") for j in slopes)
-    if inside & sensitive or filtered or not constant or not linear or not frame.whole or mean:
+    plain = constant and linear and not distinct
+    if inside & sensitive or filtered or not plain or not frame.whole or mean:
         raise NoTotal(
             "groups of a sensitive column are correlated, and the covariance of two of them is"
             " known only where all are added up"

@@ -36,6 +36,7 @@ class BlockPlan:
     told: int = 0  # states that a cell would have then
     score_intervals: frozenset[int] = frozenset()  # aggregates that have one
     able: tuple[str, ...] = ()  # other forms of the same kind of scan
+    values: Mapping[str, Printed] = field(default_factory=dict)  # scans of distinct counts
     form: str = ""  # of the scan (see ``forms``); none where nothing is estimated
 
     @property

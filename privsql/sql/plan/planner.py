@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from privsql.channels.channel import MATRIX_LIMIT
 from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
-from privsql.sql.bind.block import Block, Mode, Quantile
+from privsql.sql.bind.block import Block, Distinct, Mode, Quantile
 from privsql.sql.bind.from_clause import ONE
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.disclosure.evidence import Behind, behind, secrets_scan, supports_of
@@ -60,9 +60,10 @@ from privsql.sql.parameters import Parameters, Printed, read_parameters
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.states import MOST_STATES, Planner, States, under
-from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, MASSES
+from privsql.sql.reconstruct.columns import BESIDE, FLOOR, HIDDEN, MASSES
 from privsql.sql.reconstruct.sums import Step, Sums
 from privsql.sql.reconstruct.writer import Writer
+from privsql.sql.scan.distinct import by_states
 from privsql.sql.scan.forms import MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.scan.moments.reconstruction import Moments
 from privsql.sql.scan.one_pass import Pass, Scan
@@ -201,13 +202,30 @@ class PlanWriter:
         iterative = self.wanted.iterative
         sums = Sums(block, states, scan.shared, prefix, part.pairs, domain, iterative, part.classes)
         steps = Writer(sums).write()
-        tables = {f"{prefix}_constants": _constants(states, sums.massed)}
+        tables = {f"{prefix}_constants": _constants(states, sums.massed, sums.floored)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
         informative = self._informative(block, states, steps[0], tables)
         made = self._block_plan(prefix, part, scan, tables, steps, states, informative)
-        return replace(made, score_intervals=sums.score_intervals, able=scan.able)
+        return replace(
+            made,
+            score_intervals=sums.score_intervals,
+            able=scan.able,
+            values=self._values(sums, scan),
+        )
+
+    def _values(self, sums: Sums, scan: StateScan) -> dict[str, Printed]:
+        """The scans of distinct counts, by signatures."""
+        found: dict[str, Printed] = {}
+        for i, aggregate in sums.of_kind(Distinct):
+            for chosen in sums.block.sets:
+                counted = sums.counted(i, aggregate, chosen)
+                codes = scan.told(sums.axes_of(counted.pieces, counted.classes))
+                pieces = [sums.pieces[t] for t in counted.pieces]
+                made = by_states(self.catalog, sums.block, counted, pieces, codes)
+                found[sums.table_of(counted.name)] = self.parameters.bind(made)
+        return found
 
     def _informative(
         self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
@@ -271,6 +289,7 @@ class PlanWriter:
             told=moments.told,
             score_intervals=moments.score_intervals,
             able=moments.able,
+            values={name: self.parameters.bind(q) for name, q in moments.values(prefix).items()},
         )
 
     def _block_plan(
@@ -351,14 +370,20 @@ def whole(compiled: Compiled, plans: Sequence[BlockPlan]) -> exp.Expr:
     return tree
 
 
-def _constants(states: States, massed: Iterable[int]) -> pa.Table:
-    """One row with the channel between states, and the masses of some axes' cells."""
+def _constants(states: States, massed: Iterable[int], floored: Iterable[Sequence[int]]) -> pa.Table:
+    """One row with the channel between states, and the masses of some axes' cells.
+
+    ``floored`` are axes for which the least chance of each published state is wanted as well.
+    """
     factors = [factor.tolist() for factor in states.factors]
     kind = pa.list_(pa.list_(pa.list_(pa.float64())))
     columns: dict[str, Any] = {"factors": pa.array([factors or [[[1.0]]]], type=kind)}
     for i in massed:
         masses = states.masses(i).tolist()
         columns[MASSES(i)] = pa.array([masses], type=pa.list_(pa.float64()))
+    for axes in floored:
+        least = states.floor(axes).tolist()
+        columns[FLOOR(*axes)] = pa.array([least], type=pa.list_(pa.float64()))
     return pa.table(columns)
 
 
@@ -394,6 +419,9 @@ def located(problem: Error, statement: Statement) -> Error:
 # Entries of one list over states, for all classes and hidden values; there are tens of lists.
 MOST_ENTRIES = 2**21
 
+# Factors of products over the rows of values, for all classes.
+MOST_PRODUCTS = 2**25
+
 
 def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
     """Refuse a reconstruction whose lists would not fit, now that the scan tells their number.
@@ -412,6 +440,18 @@ def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
             f"sensitive columns ({columns}) are compared with {hidden} public values in"
             f" {plan.states.count} states",
             hint="group by fewer or coarser values, or compare with constants",
+        )
+
+
+def check_values(plan: BlockPlan, scanned: pa.Table) -> None:
+    """Refuse distinct counts of so many classes and signatures that their products do not fit."""
+    if plan.states is None or plan.moments or not plan.block.sensitive_keys:
+        return
+    if scanned.num_rows * plan.states.count > MOST_PRODUCTS:
+        raise TooLargeError(
+            f"COUNT(DISTINCT ...) multiplies {scanned.num_rows:,} numbers of rows for each of up"
+            f" to {plan.states.count} groups of sensitive values",
+            hint="group by fewer or coarser values, or count rows instead",
         )
 
 

@@ -14,7 +14,7 @@ atom is a column; the engine's own semantics decide, NULL included.  (reconstruc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -33,7 +33,7 @@ from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
 from privsql.sql.bind.block import Block, owners
 from privsql.sql.bind.from_clause import Equality
-from privsql.sql.catalog import PUBLISHED, Catalog
+from privsql.sql.catalog import PUBLISHED, WHOLE, Catalog
 from privsql.sql.nodes import (
     chained,
     column,
@@ -57,9 +57,6 @@ MOST_BITS = 6
 # Numbers that the channel may take beside the groups of sensitive keys: each group's functions
 # travel with it.  One column is grouped by up to 512 values so (1 GB).
 MOST_HELD = 2**27
-
-# Mechanisms that look at the whole column: rows are not independent of each other.
-WHOLE = ("identity", "swap", "decoy")
 
 Run = Callable[[exp.Expr], pa.Table]
 Floats = NDArray[np.float64]
@@ -146,6 +143,17 @@ class States:
         made = np.zeros(shape)
         made[tuple(slice(None) if k == i else 0 for k in range(len(shape)))] = masses
         return made.ravel()
+
+    def floor(self, axes: Collection[int]) -> Floats:
+        """Least chance, over original states, of being published in each state.
+
+        Of axes that nothing varies along, the first cell stands for all.
+        """
+        made = np.ones(1)
+        for i, factor in enumerate(self.factors):
+            least = factor.min(axis=0) if i in axes else np.eye(len(factor))[0]
+            made = np.outer(made, least).ravel()
+        return made
 
     @property
     def factors(self) -> list[Floats]:

@@ -6,6 +6,7 @@ sums        which sums a block needs of its scan
 functions   functions over states, inverted
 covariance  how two sums vary together
 quantiles   quantiles as positions in an order
+distinct    distinct counts as products over the rows of a value
 estimates   formulas, covariances and intervals of aggregates
 writer      the steps in order
 """

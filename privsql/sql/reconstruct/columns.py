@@ -94,6 +94,7 @@ ORDERED = Family("ordered", "values that quantile or mode i is chosen from")
 RANK = Family("rank", "rank of a state's value among those of quantile i")
 PLACE = Family("place", "rank less 1 for piece t of quantile i, -1 where it does not count")
 MASSES = Family("masses", "chances of the states of sensitive column i when a value is replaced")
+FLOOR = Family("floor", "least chance of each published state, along these sensitive columns")
 SOLVED = Family("solved", "state counts of greatest likelihood")
 
 # --- bases: sums over original rows, estimated ------------------------------------------------
@@ -112,6 +113,12 @@ MASS = Family("mass", "chance that piece t's condition holds when a value is rep
 CONDITION_ROWS = Family("condition_rows", "rows in which the public condition of piece t holds")
 TALLY = Family("tally", "distribution that quantile i is found in")
 PARTIAL = Family("partial", "sum over rows that several bases share")
+MISSED = Family("missed", "sum over values of power j of 1 - P, P a product over a value's rows")
+RATIO = Family("ratio", "sum over rows of power j of the ratio 1 - G that P is a product of")
+FLOORED = Family("floored", "the same over states, each with its FLOOR, for each row")
+MEAN_RATIO = Family("mean_ratio", "RATIO j for each row")
+MIXED_RATIO = Family("mixed_ratio", "RATIO j and FLOORED j together for each row")
+DISTINCT = Family("distinct", "what is known of distinct count i, as a struct")
 
 # --- aggregates and totals: the block's table --------------------------------------------------
 

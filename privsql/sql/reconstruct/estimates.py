@@ -54,6 +54,7 @@ from privsql.sql.outer.calculus import Slope, added, derivative, is_zero, moves,
 from privsql.sql.outer.ratios import doubtful, unless
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.columns import AGGREGATE, BASE, BASE_COVARIANCE, EFFECTIVE
+from privsql.sql.reconstruct.distinct import joined_to, part_of, value_of
 from privsql.sql.reconstruct.quantiles import located, looked_up
 from privsql.sql.reconstruct.sums import SIMPLE, Bases, counted_piece, varying
 
@@ -124,6 +125,8 @@ class Estimates:
         for i, aggregate in enumerate(self._aggregates):
             if aggregate.kind == "linear":
                 slopes[i] = self._linear(query, i, aggregate)
+            elif aggregate.kind == "distinct":
+                self._distinct(query, i, aggregate)
             elif aggregate.kind == "domain":
                 define(query, AGGREGATE(i), self._from_domain(aggregate))
             elif aggregate.kind == "mode":
@@ -132,6 +135,8 @@ class Estimates:
         for i, j in self._bases.pairs:
             known = i in slopes and j in slopes
             node = self._covariance(slopes[i], slopes[j]) if known else exp.Null()
+            if i == j and self._aggregates[i].kind == "distinct":
+                node = part_of(i, "variance", 0.0)
             if any(self._aggregates[a].call.name in SPREADS for a in (i, j)):
                 # The slope of a root of something below zero is no number, and no error.
                 nan = cast(exp.Literal.string("nan"), "DOUBLE")
@@ -153,8 +158,8 @@ class Estimates:
         query = _more(query, "estimates")
         define(query, columns.CERTAIN, copied(self._bases.certain))
         for i, aggregate in enumerate(self._aggregates):
-            if aggregate.kind == "linear":
-                fields = self._interval(i, aggregate, structs[i] is not None)
+            if aggregate.kind in ("linear", "distinct"):
+                fields = self._interval(i, aggregate, structs.get(i) is not None)
                 for family, node in zip(columns.BARS.values(), fields, strict=True):
                     define(query, family(i), node)
             elif aggregate.kind == "quantile":
@@ -171,6 +176,10 @@ class Estimates:
             if absent:
                 define(query, columns.KEY(i), exp.Null())
             define(query, columns.GROUPING(i), number(absent))
+        for i, aggregate in enumerate(self._aggregates):
+            if aggregate.kind == "distinct":
+                keys = [columns.KEY(k) for k in chosen]
+                joined_to(query, name(f"distinct{n}_{i}"), "own", i, keys)
         exact = {i: a.call for i, a in enumerate(self._aggregates) if a.kind == "exact"}
         if not self._bases.scan.beside:
             known = {text: columns.EXACT(n) for n, (_, text) in enumerate(self._bases.scan.exact)}
@@ -234,6 +243,13 @@ class Estimates:
                 define(query, columns.SLOPE(i, k), slope)
                 slopes[k] = column(columns.SLOPE(i, k))
         return slopes
+
+    def _distinct(self, query: exp.Select, i: int, aggregate: Aggregate) -> None:
+        """The columns of a distinct count."""
+        known = self._is_sure(aggregate)
+        define(query, AGGREGATE(i), cast(value_of(i, known), "DOUBLE"))
+        define(query, columns.OBSERVED(i), part_of(i, "observed", 0.0))
+        define(query, EFFECTIVE(i), part_of(i, "effective", KNOWN_ROWS))
 
     def _covariance(self, left: dict[int, exp.Expr], right: dict[int, exp.Expr]) -> exp.Expr:
         """``sum_kl d a_i/d b_k  d a_j/d b_l  v_kl``."""
@@ -326,9 +342,11 @@ class Estimates:
         value, name = column(AGGREGATE(i)), aggregate.call.name
         spread = deviation(column(columns.COVARIANCE(i, i)))
         there = given(value)
-        if name in SPREADS:
-            # What came out below zero has no value, so it has no error either.
+        if name in SPREADS or aggregate.kind == "distinct":
+            # What came out below zero, or is no use, has no value, so it has no error either.
             spread = when(there, spread)
+        if aggregate.kind == "distinct":
+            return spread, *wald(value, spread, column(EFFECTIVE(i)))
         if not struct:
             # The likelihood's interval is the inversion's, cut to what is possible.
             simple = name in SIMPLE and self._bases.iterative

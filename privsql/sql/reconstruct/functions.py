@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 
 from sqlglot import exp
@@ -53,7 +53,7 @@ def states(sums: Sums) -> Step:
     if sums.hidden:
         hidden = select(table(sums.table_of("scan")), *map(column, sums.hidden))
         joined(query, derived(hidden.distinct(copy=False), "hidden"))
-    define(query, columns.STATE, _state(sums, "axis"))
+    define(query, columns.STATE, state_of(sums, "axis", range(len(sums.states.axes))))
     choose(query, *map(column, sums.hidden))
     for t in range(len(sums.pieces)):
         define(query, FUNCTION(t), _function(sums, t))
@@ -68,12 +68,12 @@ def states(sums: Sums) -> Step:
     return Step(sums.table_of("states"), query)
 
 
-def _state(sums: Sums, owner: str) -> exp.Expr:
-    """The number of a state, from the cells of all axes."""
+def state_of(sums: Sums, owner: str, used: Collection[int]) -> exp.Expr:
+    """The number of a state, from the cells of some axes; those of others are the first."""
     parts, stride = [], sums.states.count
     for i, axis in enumerate(sums.states.axes):
         stride //= axis.count
-        if owner == "axis" or axis.count > 1:
+        if i in used:
             cell = column(columns.CELL, f"{owner}{i}")
             parts.append(exp.Mul(this=cell, expression=number(stride)))
     return cast(added(parts), "BIGINT")
@@ -94,14 +94,19 @@ def _kept(sums: Sums) -> exp.Expr:
 def coded(sums: Sums) -> Step:
     """The scan with the number of each published state."""
     query = select(table(sums.table_of("scan"), "scan"), star_of("scan"))
-    for i, axis in enumerate(sums.states.axes):
-        if axis.count > 1:
-            name = f"codes{i}"
-            codes = [each for each in axis.codes.column_names if each != columns.CELL]
-            on = every(same(column(each, "scan"), column(each, name)) for each in codes)
-            joined(query, table(sums.table_of(name), name), on)
-    define(query, columns.STATE, _state(sums, "codes"))
+    used = [i for i, axis in enumerate(sums.states.axes) if axis.count > 1]
+    join_codes(query, sums, used)
+    define(query, columns.STATE, state_of(sums, "codes", used))
     return Step(sums.table_of("coded"), query)
+
+
+def join_codes(query: exp.Select, sums: Sums, used: Iterable[int]) -> None:
+    """Join a scan with the cells of some axes."""
+    for i in used:
+        name = f"codes{i}"
+        codes = [c for c in sums.states.axes[i].codes.column_names if c != columns.CELL]
+        on = every(same(column(each, "scan"), column(each, name)) for each in codes)
+        joined(query, table(sums.table_of(name), name), on)
 
 
 def functions(sums: Sums, n: int, chosen: Sequence[int]) -> Step:

@@ -10,7 +10,15 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from privsql.sql.bind.block import Aggregate, Block, Linear, Mode, Quantile, pieces_of_block
+from privsql.sql.bind.block import (
+    Aggregate,
+    Block,
+    Distinct,
+    Linear,
+    Mode,
+    Quantile,
+    pieces_of_block,
+)
 from privsql.sql.bind.pieces import Piece
 from privsql.sql.expressions import product_of
 from privsql.sql.nodes import column, number, sql, wrapped
@@ -25,12 +33,13 @@ from privsql.sql.reconstruct.columns import (
     sampled_of,
 )
 from privsql.sql.reconstruct.inverted import Inverted, Measure
+from privsql.sql.scan.distinct import Counted
 from privsql.sql.scan.one_pass import Pass
 
 # Aggregates that are one sum; SUM's count only tells NULL.
 SIMPLE = ("count", "count_if", "sum")
 
-A = TypeVar("A", Linear, Quantile, Mode)
+A = TypeVar("A", Linear, Quantile, Mode, Distinct)
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,8 @@ class Sums:
         self.crossed = list(dict.fromkeys(u for _, u in self.cross_pairs))
         # Every sum must be named before the scan is written.
         self.row_count = scan.rows()
-        self.halves = [scan.half(piece) for piece in self.pieces]
+        self.added = sorted({t for k in added_bases(block) for t in self.base[k]})
+        self.halves = [scan.half(p) if t in self.added else "" for t, p in enumerate(self.pieces)]
         for half in self.halves:
             for kind in ("products",) if self.fixed else ("products", "squares", "fourths"):
                 self.column_of(kind, half, half if kind == "squares" else "")
@@ -134,6 +144,37 @@ class Sums:
                 return None
             found |= own
         return found
+
+    def axes_of(self, pieces: Iterable[int], keys: Iterable[int]) -> list[int]:
+        """The axes whose cells tell values of some pieces and sensitive keys apart."""
+        found = [self._own_axes[t] for t in pieces]
+        own = dict(zip(self.block.sensitive_keys, self._key_axes, strict=True))
+        found += [own[i] for i in keys]
+        axes = enumerate(self.states.axes)
+        return [i for i, axis in axes if axis.count > 1 and any(f is None or i in f for f in found)]
+
+    @property
+    def floored(self) -> list[tuple[int, ...]]:
+        """Axes along which a distinct count varies, in the cells of any set of keys."""
+        found = {
+            self.varied(self.base[aggregate.bases[0]], chosen)
+            for _, aggregate in self.of_kind(Distinct)
+            for chosen in self.block.sets
+        }
+        return sorted(found)
+
+    def varied(self, pieces: Iterable[int], chosen: Sequence[int]) -> tuple[int, ...]:
+        """Axes that tell values of some pieces apart within the cells of some keys."""
+        keys = [i for i in self.block.sensitive_keys if i in chosen]
+        return tuple(self.axes_of(pieces, keys))
+
+    def counted(self, i: int, aggregate: Distinct, chosen: Sequence[int]) -> Counted:
+        """What is scanned for a distinct count in the cells of some keys."""
+        public = tuple(k for k in chosen if not self.block.keys[k].sensitive)
+        name = "_".join(map(str, (f"values{i}", *public)))
+        classes = tuple(self.block.sensitive_keys)
+        (k,) = aggregate.bases
+        return Counted(name, i, public, classes, aggregate.value, tuple(self.base[k]))
 
     def along(self, t: int, chosen: Sequence[int]) -> frozenset[int] | None:
         """The axes along which a piece varies within the cells of some keys.
@@ -173,6 +214,8 @@ class Sums:
         for t, half in enumerate(self.halves):
             along = self.along(t, chosen)
             if along is None or len(along) != 1 or self.scan.weighted or not self._units[t]:
+                continue
+            if t not in self.added:
                 continue
             (i,) = along
             if self.states.axes[i].scored and (not half or self.scan.indicator(half)):
@@ -261,7 +304,7 @@ class Sums:
                 if any(self.halves[u] == half for k in varying(aggregate) for u in self.base[k])
             ]
             measures.append(Measure(name, value, tuple(parts)))
-        always = tuple(i for i, _ in self.distributions())
+        always = tuple(sorted(i for i, _ in (*self.distributions(), *self.of_kind(Distinct))))
         return Inverted(always, tuple(measures))
 
     def _ask_sampled(self, half: str) -> None:
@@ -302,6 +345,11 @@ class Sums:
         """Aggregates that are found in a distribution."""
         found: list[tuple[int, Quantile | Mode]] = [*self.of_kind(Quantile), *self.of_kind(Mode)]
         return sorted(found, key=lambda each: each[0])
+
+
+def added_bases(block: Block) -> list[int]:
+    """Bases that are added up over rows; those of distinct counts are multiplied."""
+    return sorted({k for a in block.aggregates if a.kind != "distinct" for k in a.bases})
 
 
 def base_pairs(block: Block, pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from functools import reduce
 
 from sqlglot import exp
 
-from privsql.sql.bind.block import Mode, Quantile
+from privsql.sql.bind.block import Distinct, Mode, Quantile
 from privsql.sql.expressions import call, dot, field, is_null, or_zero, positive, same
 from privsql.sql.nodes import (
     cast,
@@ -44,9 +44,10 @@ from privsql.sql.outer.calculus import added
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.columns import EXACT, FUNCTION, INVERSE, ORDERED, least_of, solved_of
 from privsql.sql.reconstruct.covariance import covariance
+from privsql.sql.reconstruct.distinct import steps_of
 from privsql.sql.reconstruct.estimates import Estimates
 from privsql.sql.reconstruct.functions import coded, functions, kernels, states
-from privsql.sql.reconstruct.sums import Bases, Step, Sums
+from privsql.sql.reconstruct.sums import Bases, Step, Sums, added_bases
 from privsql.sql.scan.state_scan import ADDITIVE
 
 
@@ -87,12 +88,14 @@ class Writer:
             settled=sums.settled(chosen),
         )
         part = Estimates(bases).write(sums.table_of, n, chosen)
+        counts = sums.of_kind(Distinct)
         return [
             functions(sums, n, chosen),
             kernels(sums, n),
             self._dense(n, chosen),
             *(self._mode_step(n, i, mode, chosen) for i, mode in sums.of_kind(Mode)),
             self._bases(n, chosen),
+            *(s for i, d in counts for s in steps_of(sums, sums.counted(i, d, chosen), n, chosen)),
             Step(sums.table_of(f"part{n}"), part),
         ]
 
@@ -168,7 +171,8 @@ class Writer:
         for i, (known, _) in enumerate(sums.scan.exact):
             own: exp.Expr = column(EXACT(i), "dense")
             define(query, EXACT(i), _together(known.name, own) if hidden else own)
-        for k, pieces in enumerate(sums.base):
+        for k in added_bases(sums.block):
+            pieces = sums.base[k]
             made = {
                 columns.BASE: added(self._estimate(t) for t in pieces),
                 columns.OBSERVED_BASE: added(self._sum(t, FUNCTION) for t in pieces),
@@ -185,7 +189,7 @@ class Writer:
         for k, other in sums.total_pairs:
             shared = covariance(sums, k, other, chosen, total, over_all=True)
             define(query, columns.BASE_WITH_TOTAL(k, other), shared)
-        for t in range(len(sums.halves)):
+        for t in sums.added:
             second, fourth = self._weights(t)
             define(query, columns.SECOND(t), second if sums.fixed else total(second))
             define(query, columns.FOURTH(t), fourth if sums.fixed else total(fourth))

@@ -4,5 +4,6 @@ forms         the four forms, and the choice between them
 one_pass      what all forms share, and their interface
 state_scan    rows per published state
 conjunctions  conditions counted alone and together
+distinct      rows of each value, for distinct counts
 moments       inverted rows added up, as counts or as weights
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlglot import exp
 
 from privsql.sql.bind.aggregates import Call
@@ -59,20 +61,26 @@ class StateScan:
 
     def write(self) -> exp.Expr:
         """The scan as a tree."""
-        codes = self._codes()
-        hidden = {columns.HIDDEN(i): copied(node) for i, node in enumerate(self._states.hidden)}
-        wanted = {**hidden, **codes}
+        codes = self._codes(range(len(self._states.axes)))
+        wanted = {**self._hidden, **codes}
         inner = self.shared.select([named(node, name) for name, node in wanted.items()])
         if self.shared.form == CONJUNCTIONS:
             (total,) = self.shared.sums
             return conjunctions(list(self.shared.keys), list(codes), inner, total)
         return self.shared.summed(derived(inner, "rows"), list(wanted))
 
-    def _codes(self) -> dict[str, exp.Expr]:
-        """Columns by which published states are distinguished."""
+    @property
+    def _hidden(self) -> dict[str, exp.Expr]:
+        return {columns.HIDDEN(i): node.copy() for i, node in enumerate(self._states.hidden)}
+
+    def told(self, axes: Collection[int]) -> dict[str, exp.Expr]:
+        """Columns by which hidden values, and published states of some axes, are distinguished."""
+        return {**self._hidden, **self._codes(axes)}
+
+    def _codes(self, axes: Collection[int]) -> dict[str, exp.Expr]:
         found: dict[str, exp.Expr] = {}
         for i, axis in enumerate(self._states.axes):
-            if axis.count == 1:
+            if axis.count == 1 or i not in axes:
                 continue
             if not axis.bits:
                 found[columns.CODE(i)] = column(axis.column, PUBLISHED)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable
+from math import comb
 
 import numpy as np
 from sqlglot import exp
@@ -27,10 +28,10 @@ from privsql.channels.channel import MATRIX_LIMIT
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import DataError
-from privsql.sql.bind.block import Block, pieces_of_block
+from privsql.sql.bind.block import Block, Distinct, pieces_of_block
 from privsql.sql.bind.pieces import Piece
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.expressions import ENOUGH_ROWS, call, double, or_zero
+from privsql.sql.expressions import ENOUGH_ROWS, call, double, or_zero, product_of
 from privsql.sql.nodes import (
     bare,
     cast,
@@ -49,8 +50,10 @@ from privsql.sql.nodes import (
 from privsql.sql.outer.calculus import added
 from privsql.sql.plan.states import MOST_STATES
 from privsql.sql.reconstruct import columns
+from privsql.sql.reconstruct.distinct import FLOORS, distinct
 from privsql.sql.reconstruct.estimates import Estimates
-from privsql.sql.reconstruct.sums import Bases, Step, base_pairs, with_score
+from privsql.sql.reconstruct.sums import Bases, Step, added_bases, base_pairs, with_score
+from privsql.sql.scan.distinct import MANY, ROWS, Counted, by_weights
 from privsql.sql.scan.forms import COUNTS, WEIGHTS
 from privsql.sql.scan.moments.effective_rows import bound
 from privsql.sql.scan.moments.factors import Columns, Part, Product, Run, folded
@@ -77,6 +80,9 @@ class Moments:
         self._columns = Columns(catalog, run, domain)
         self._pieces, self._base = pieces_of_block(block)
         self._needed = base_pairs(block, self._pairs)
+        self._distinct = {i: a for i, a in enumerate(block.aggregates) if isinstance(a, Distinct)}
+        self._bases_added = added_bases(block)
+        self._added = sorted({t for k in self._bases_added for t in self._base[k]})
         self._nodes: list[list[tuple[str, exp.Expr, bool]]] = []  # owner, node, is it a truth
         self.applies = self._looked()
         if self.applies:
@@ -99,7 +105,9 @@ class Moments:
             return False
         if block.sensitive_keys or any(block.joins.values()):
             return False
-        if any(a.kind not in ("linear", "exact") for a in block.aggregates):
+        if any(a.kind not in ("linear", "exact", "distinct") for a in block.aggregates):
+            return False
+        if any(len(self._base[k]) > 1 for a in self._distinct.values() for k in a.bases):
             return False
         for piece in self._pieces:
             nodes = [(_plain(node), True) for node in piece.truths]
@@ -170,7 +178,11 @@ class Moments:
         self._scan = MomentScan(self._catalog, self._block, self._columns)
         self._shared = self._scan.shared
         self._rows = self._shared.rows()
-        self._halves = [self._shared.half(piece) for piece in self._pieces]
+        # Rows of distinct counts are selected in scans of their own.
+        self._halves = [
+            self._shared.half(piece) if t in self._added else ""
+            for t, piece in enumerate(self._pieces)
+        ]
         self._products = [self._piece(t, half) for t, half in enumerate(self._halves)]
         self._squares = {
             (t, u): self._times(self._products[t], self._products[u])
@@ -186,13 +198,20 @@ class Moments:
     @property
     def able(self) -> tuple[str, ...]:
         """The forms in which the scan can be written."""
-        counted = countable(self._catalog, self._products, self._squares)
+        counted = countable(self._catalog, self._summed, self._squares)
         return (COUNTS, WEIGHTS) if counted else (WEIGHTS,)
 
     @property
     def counting_pays(self) -> bool:
         """Whether counts are cheaper than weights, where both are able."""
-        return counting_pays(self._block, self._products, self._squares)
+        return counting_pays(self._block, self._summed, self._squares)
+
+    @property
+    def _summed(self) -> list[Product]:
+        """Products that are added up over rows, at their places."""
+        constant = Product(1.0, (), ())
+        everything = enumerate(self._products)
+        return [product if t in self._added else constant for t, product in everything]
 
     def scan(self, form: str) -> MomentScan:
         """The scan in one form; its sums are named by ``steps``."""
@@ -226,7 +245,61 @@ class Moments:
         estimates = Estimates(known)
         made = estimates.write(lambda what: f"{prefix}_{what}", 0, self._block.sets[0])
         self._effective = estimates.effective_rows()
-        return Step(f"{prefix}_bases0", bases), Step(f"{prefix}_block", made)
+        counts = [
+            Step(f"{prefix}_distinct0_{i}", self._counted_values(prefix, i)) for i in self._distinct
+        ]
+        return Step(f"{prefix}_bases0", bases), *counts, Step(f"{prefix}_block", made)
+
+    # -- distinct counts ------------------------------------------------------------------
+
+    def values(self, prefix: str) -> dict[str, exp.Select]:
+        """The scans of distinct counts, by the names of their tables."""
+        found = {}
+        for i, aggregate in self._distinct.items():
+            counted = self._values_of(prefix, i, aggregate)
+            pieces = [self._pieces[t] for t in counted.pieces]
+            g: exp.Expr = number(0.0)
+            seen: exp.Expr = exp.Boolean(this=False)
+            for t in counted.pieces:
+                product = self._products[t]
+                scale = literal(self._sums.scale(product))
+                g = product_of([scale, *self._scan.weights(product)])
+                plain = [literal(product.constant), *self._scan.weights(product, inverted=False)]
+                seen = exp.NEQ(this=wrapped(product_of(plain)), expression=number(0))
+            ratio = exp.Sub(this=number(1.0), expression=wrapped(g))
+            found[counted.name] = by_weights(
+                self._catalog, self._block, counted, pieces, ratio, seen
+            )
+        return found
+
+    def _values_of(self, prefix: str, i: int, aggregate: Distinct) -> Counted:
+        keys, pieces = tuple(range(len(self._block.keys))), tuple(self._base[aggregate.bases[0]])
+        return Counted(f"{prefix}_values{i}", i, keys, (), aggregate.value, pieces)
+
+    def _counted_values(self, prefix: str, i: int) -> exp.Select:
+        counted = self._values_of(prefix, i, self._distinct[i])
+        floors, varies = [0.0] * len(FLOORS), False
+        for t in counted.pieces:
+            product = self._products[t]
+            floors, varies = self._floors(product), bool(product.parts)
+        rows = exp.Mul(this=column(MANY), expression=column(ROWS))
+        made = [exp.Mul(this=literal(floor), expression=rows) for floor in floors]
+        keys = [columns.KEY(k) for k in counted.keys]
+        return distinct(i, counted.name, keys, made, exp.Boolean(this=varies))
+
+    def _floors(self, product: Product) -> list[float]:
+        """``sum over states of floor r^j``, r = 1 - G, from the same sums of G^i."""
+        powers = []
+        for i in range(len(FLOORS)):
+            made = product.constant**i
+            for part in product.parts:
+                mass = self._columns.mass(part.column, self._columns.inverse(part) ** i)
+                made *= (1 - self._columns.retention(part.column)) * mass
+            powers.append(made)
+        return [
+            sum(comb(j, i) * (-1) ** i * powers[i] for i in range(j + 1))
+            for j in range(len(FLOORS))
+        ]
 
     def doubtful(self, weighed: Collection[int]) -> list[exp.Select]:
         """Whether bounds leave open if some piece of some cell has enough effective rows.
@@ -278,7 +351,8 @@ class Moments:
         return {
             t: self._columns.retention(product.parts[0].column)
             for t, product in enumerate(self._products)
-            if len(product.parts) == 1
+            if t in self._added
+            and len(product.parts) == 1
             and product.parts[0].indicator
             and product.constant == 1.0
             and all(self._shared.indicator(half) for half in product.halves)
@@ -289,7 +363,8 @@ class Moments:
         sums: dict[str, exp.Expr] = {}
         seen: dict[str, exp.Expr] = {}
         scored = self._scored
-        for k, pieces in enumerate(self._base):
+        for k in self._bases_added:
+            pieces = self._base[k]
             products = [self._products[t] for t in pieces]
             sums[columns.BASE(k)] = added(map(self._sums.first, products))
             shown: exp.Expr = exp.Null()
@@ -304,10 +379,10 @@ class Moments:
             if self._halves[t]:
                 counted = column(self._shared.added([self._halves[t]], 1))
                 seen[columns.CONDITION_ROWS(t)] = double(counted)
-        bounds = [
-            bound(self._sums, product, self._halves[t], self._catalog.weighted, t)
-            for t, product in enumerate(self._products)
-        ]
+        bounds = {
+            t: bound(self._sums, self._products[t], self._halves[t], self._catalog.weighted, t)
+            for t in self._added
+        }
         # All sums of the scan are named by now.
         keys = [columns.KEY(i) for i in range(len(self._block.keys))]
         exact = [columns.EXACT(i) for i in range(len(self._shared.exact))]
@@ -330,7 +405,7 @@ class Moments:
         # What the most effective rows need twice has a step of its own.
         nearest = select(derived(third, "centred"))
         self._bounded = select(derived(nearest, "nearest"))
-        for t, one in enumerate(bounds):
+        for t, one in bounds.items():
             choose(second, *one.taken(t))
             choose(third, *one.centred(t))
             choose(last, *one.weights(t))

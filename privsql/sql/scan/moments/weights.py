@@ -136,10 +136,14 @@ class MomentScan:
         if key not in self._weights:
             halves = [self.shared.halves[half].node for half in product.halves]
             factors = [wrapped(copied(node)) for node in halves if node is not None]
-            factors += [self._weight(part, inverted) for part in product.parts]
+            factors += self.weights(product, inverted)
             made = self._row(product_of(factors), WEIGHT) if factors else None
             self._weights[key] = made
         return self._weights[key]
+
+    def weights(self, product: Product, inverted: bool = True) -> list[exp.Expr]:
+        """The factors of a row's weight, one a column; division by p is left for later."""
+        return [self._weight(part, inverted) for part in product.parts]
 
     def largest(self, half: str) -> str:
         """Name the largest ``W^2 v^2`` of a row."""
