@@ -37,9 +37,7 @@ min_rows = 0
 
 
 def _sensitive(name: str, domain: str) -> str:
-    kept = (
-        'role = "sensitive"\nmechanism = "uniform"\nretention = 0.5\naccept_epsilon = true\n'
-    )
+    kept = 'role = "sensitive"\nmechanism = "uniform"\nretention = 0.5\naccept_epsilon = true\n'
     return f"[columns.{name}]\n{kept}domain = {domain}\n"
 
 

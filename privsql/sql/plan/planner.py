@@ -55,10 +55,11 @@ from privsql.sql.parameters import Parameters, Printed, read_parameters
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.states import Planner, States, under
+from privsql.sql.reconstruct.axiswise import Axiswise, axis_constants, separable
 from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, MASSES
 from privsql.sql.reconstruct.sums import Step, Sums
 from privsql.sql.reconstruct.writer import Writer
-from privsql.sql.scan.forms import MOMENTS, STATES, WEIGHTS, choose_form
+from privsql.sql.scan.forms import AXES, MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.scan.moments.reconstruction import Moments
 from privsql.sql.scan.one_pass import Pass, Scan
 from privsql.sql.scan.state_scan import ADDITIVE, StateScan, exact_scan
@@ -155,18 +156,28 @@ class PlanWriter:
             able = (WEIGHTS,) if moments.only else (STATES, WEIGHTS)
             if self._choose(able) in MOMENTS:
                 return self._plan_moments(moments, part, prefix, weighed)
-        domain = self.databases.domain
-        states = Planner(self.catalog, block, self._asked, domain).plan(_sensitive(block))
-        scan = StateScan(self.catalog, block, states)
+        return self._plan_states(part, prefix)
+
+    def _plan_states(self, part: Part, prefix: str) -> BlockPlan:
+        block, domain, iterative = part.leaf.block, self.databases.domain, self.wanted.iterative
+        apart = not iterative and separable(self.catalog, block)
+        planner = Planner(self.catalog, block, self._asked, domain, apart)
+        states = planner.plan(_sensitive(block))
+        ways = (*[STATES] * planner.listable(states), *[AXES] * apart)
+        scan = StateScan(self.catalog, block, states, ways)
         self._add_exact(scan.shared, block)
-        iterative = self.wanted.iterative
         sums = Sums(block, states, scan.shared, prefix, part.pairs, domain, iterative, part.classes)
-        steps = Writer(sums).write()
+        entries = states.count * planner.classes(states)
+        form = self._choose(scan.able, entries=entries)
+        steps = Writer(sums, Axiswise(sums, None) if form == AXES else None).write()
         tables = {f"{prefix}_constants": _constants(states, sums.massed)}
+        if form == AXES:
+            tables = {f"{prefix}_constants": axis_constants(states, sums.massed)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
         informative = self._informative(block, states, steps[0], tables)
+        scan.shared.form = form
         made = self._block_plan(prefix, part, scan, tables, steps, states, informative)
         return replace(made, score_intervals=sums.score_intervals, able=scan.able)
 
@@ -208,9 +219,14 @@ class PlanWriter:
         made = Moments(self.catalog, block, part.pairs, self._asked, domain, observed)
         return made if made.applies else None
 
-    def _choose(self, able: Sequence[str], counting_pays: bool = True) -> str:
-        forced = self.wanted.form
-        return choose_form(self.catalog.rows, able, counting_pays=counting_pays, forced=forced)
+    def _choose(self, able: Sequence[str], counting_pays: bool = True, entries: int = 0) -> str:
+        return choose_form(
+            self.catalog.rows,
+            able,
+            counting_pays=counting_pays,
+            entries=entries,
+            forced=self.wanted.form,
+        )
 
     def _plan_moments(
         self, moments: Moments, part: Part, prefix: str, weighed: frozenset[int]
@@ -250,9 +266,9 @@ class PlanWriter:
                 shared.watched = members.watched(supports, packed=moments)
         if shared.beside:
             beside = self.parameters.bind(exact_scan(self.catalog, block, family=BESIDE))
-        if isinstance(scan, StateScan):
-            # All sums are named by now.
-            shared.form = self._choose(scan.able)
+        if isinstance(scan, StateScan) and shared.form not in scan.able:
+            # Whose rows are watched cannot be counted: all sums are named by now.
+            shared.form = STATES
         return BlockPlan(
             prefix,
             block,

@@ -58,7 +58,7 @@ def states(sums: Sums) -> Step:
     for i, key in enumerate(sums.block.keys):
         if key.sensitive:
             define(query, columns.KEY(i), sums.states.written[sql(key.expression)].copy())
-    define(query, columns.KEPT, _kept(sums))
+    define(query, columns.KEPT, kept(sums))
     for i, aggregate in sums.distributions():
         written = sums.states.written[sql(aggregate.ordered)]
         define(query, columns.ORDERED(i), written.copy())
@@ -77,7 +77,7 @@ def _state(sums: Sums, owner: str) -> exp.Expr:
     return cast(added(parts), "BIGINT")
 
 
-def _kept(sums: Sums) -> exp.Expr:
+def kept(sums: Sums) -> exp.Expr:
     """Whether WHERE can hold in a state: values that it excludes make no group."""
     ways = [
         every(sums.states.written[sql(node)] for node in branch.truths)
