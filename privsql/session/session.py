@@ -159,7 +159,9 @@ class Session:
         self._remembered = remembered or (lambda: own)
         self._groups: list[str] = []  # digests of the groups behind the statement under way
         self._workspace = Workspace(self._memory)
-        self._loading = Loading(self._engine, self._memory, self._workspace)
+        self._loading = Loading(
+            self._engine, self._memory, self._workspace, self.limits.rows
+        )
         self._audited = Audited(self._engine, manifest, lambda: engines.memory(self.limits.memory))
         release = self.release.identity
         salt = int(release[:12], 16)
@@ -393,6 +395,8 @@ class Session:
                     notices += decision.notices
                     loaded.append(f"{plan.prefix}_mask")
                     gap = self._gap(plan, behind, decision, statement)
+                    if gap is not None:
+                        self._loading.all_cells(plan, scanned, loaded)
                 rounded = self._gate.rounded and plan.estimated
                 if gap is not None or rounded:
                     changes.append(Change(plan, gap, rounded))

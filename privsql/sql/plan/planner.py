@@ -55,8 +55,8 @@ from privsql.sql.parameters import Parameters, Printed, read_parameters
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.states import Planner, States, under
-from privsql.sql.reconstruct.axiswise import Axiswise, axis_constants, separable
-from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, MASSES
+from privsql.sql.reconstruct.axiswise import Axiswise, axis_constants, first_of, separable
+from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, KEY, MASSES
 from privsql.sql.reconstruct.sums import Step, Sums
 from privsql.sql.reconstruct.writer import Writer
 from privsql.sql.scan.forms import AXES, MOMENTS, STATES, WEIGHTS, choose_form
@@ -167,9 +167,10 @@ class PlanWriter:
         scan = StateScan(self.catalog, block, states, ways)
         self._add_exact(scan.shared, block)
         sums = Sums(block, states, scan.shared, prefix, part.pairs, domain, iterative, part.classes)
-        entries = states.count * planner.classes(states)
-        form = self._choose(scan.able, entries=entries)
-        steps = Writer(sums, Axiswise(sums, None) if form == AXES else None).write()
+        classes = planner.classes(states)
+        form = self._choose(scan.able, entries=states.count * classes)
+        first = first_of(part.leaf.select, block) if form == AXES and not part.classes else None
+        steps = Writer(sums, Axiswise(sums, first) if form == AXES else None).write()
         tables = {f"{prefix}_constants": _constants(states, sums.massed)}
         if form == AXES:
             tables = {f"{prefix}_constants": axis_constants(states, sums.massed)}
@@ -179,7 +180,13 @@ class PlanWriter:
         informative = self._informative(block, states, steps[0], tables)
         scan.shared.form = form
         made = self._block_plan(prefix, part, scan, tables, steps, states, informative)
-        return replace(made, score_intervals=sums.score_intervals, able=scan.able)
+        return replace(
+            made,
+            score_intervals=sums.score_intervals,
+            able=scan.able,
+            many=classes,
+            first=first,
+        )
 
     def _informative(
         self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
@@ -359,13 +366,21 @@ def located(problem: Error, statement: Statement) -> Error:
 MOST_ENTRIES = 2**21
 
 
-def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
-    """Refuse a reconstruction whose lists would not fit, now that the scan tells their number.
+# Cells of which the first few can be found; each is a number for a moment.
+MOST_RANKED = 5 * 10**7
 
-    Every class of sensitive keys has a list over states, for every value of the public
+
+def check_work(plan: BlockPlan, scanned: pa.Table, most: int) -> None:
+    """Refuse a reconstruction that would not fit, now that the scan tells how many groups there are.
+
+    Every class of sensitive keys is a cell of each group of public ones, seen or not; ``most`` of
+    them can be answered.  And it has a list over states, for every value of the public
     columns that could not be separated from sensitive ones.
     """
-    if plan.states is None or not plan.states.hidden:
+    if plan.states is None:
+        return
+    check_cells(plan, scanned, MOST_RANKED if plan.first is not None else most)
+    if not plan.states.hidden:
         return
     names = [HIDDEN(i) for i in range(len(plan.states.hidden))]
     hidden = scanned.select(names).group_by(names).aggregate([]).num_rows
@@ -376,6 +391,22 @@ def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
             f"sensitive columns ({columns}) are compared with {hidden} public values in"
             f" {plan.states.count} states",
             hint="group by fewer or coarser values, or compare with constants",
+        )
+
+
+def check_cells(plan: BlockPlan, scanned: pa.Table, most: int) -> None:
+    """Refuse more cells of public and sensitive keys than so many."""
+    if plan.many * scanned.num_rows <= most:
+        return
+    keys = enumerate(plan.block.keys)
+    names = [KEY(i) for i, key in keys if not key.sensitive]
+    groups = scanned.select(names).group_by(names).aggregate([]).num_rows if names else 1
+    if groups * plan.many > most:
+        raise TooLargeError(
+            f"the answer has {groups * plan.many:,} cells: {groups:,} groups of public keys times"
+            f" {plan.many:,} of sensitive ones",
+            hint=f"at most {most:,} can be answered; group by fewer or coarser values, or ask for"
+            " the first of them: ORDER BY COUNT(*) DESC LIMIT 10",
         )
 
 

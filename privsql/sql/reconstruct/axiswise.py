@@ -22,10 +22,11 @@ from itertools import product
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.sql.bind.block import Block, owners
+from privsql.sql.bind.block import Block, owners, pieces_of_block
 from privsql.sql.catalog import Catalog
 from privsql.sql.expressions import call, double, field, or_zero, positive, same
 from privsql.sql.nodes import (
+    bare,
     cast,
     choose,
     column,
@@ -53,6 +54,7 @@ from privsql.sql.scan.state_scan import together
 
 # The columns of ``solved`` beside those of pieces and pairs.
 GROUP, CLASS = "cell_group", "cell_class"
+FIRST = "first"  # the table, and its column, that says which cells are wanted
 
 
 def separable(catalog: Catalog, block: Block) -> bool:
@@ -76,17 +78,66 @@ def separable(catalog: Catalog, block: Block) -> bool:
 
 @dataclass(frozen=True)
 class First:
-    """The first cells of an answer by one base, which are all that is wanted."""
+    """The first cells of an answer by the sum of some pieces, which are all that is wanted."""
 
-    base: int
+    pieces: tuple[int, ...]
     count: int
     descending: bool
+
+    def table(self, wanted: bool = True) -> pa.Table:
+        """What the reconstruction reads; not ``wanted``, it makes all cells."""
+        listed = [self.count, int(self.descending), *self.pieces] if wanted else []
+        return pa.table({FIRST: pa.array([listed], type=pa.list_(pa.int64()))})
+
+
+def first_of(read: exp.Select, block: Block) -> First | None:
+    """What a SELECT that reads a block wants of it: all cells, or those that some count ranks first.
+
+    ``ORDER BY n DESC, ... LIMIT 10 OFFSET 20`` reads the first 30 by n, and those that tie with
+    the last of them.
+    """
+    if any(read.args.get(part) is not None for part in ("distinct", "where", "qualify")):
+        return None
+    order, limit, offset = (read.args.get(part) for part in ("order", "limit", "offset"))
+    others = (node for node in read.find_all(exp.Window, exp.Query) if node is not read)
+    if order is None or limit is None or next(others, None) is not None:
+        return None
+    if limit.args.get("limit_options") is not None:
+        return None
+    ranked_by = order.expressions[0]
+    chosen = _projected(read, bare(ranked_by.this))
+    numbers = [_whole(node.expression) for node in (limit, offset) if node is not None]
+    place = columns.AGGREGATE.number(chosen.name) if isinstance(chosen, exp.Column) else None
+    if place is None or None in numbers or len(block.sets) != 1:
+        return None
+    aggregate = block.aggregates[place]
+    if aggregate.kind != "linear" or aggregate.call.name != "count":
+        return None
+    pieces = pieces_of_block(block)[1][aggregate.bases[0]]
+    count = sum(each for each in numbers if each is not None)
+    return First(tuple(pieces), count, bool(ranked_by.args.get("desc"))) if count else None
+
+
+def _projected(read: exp.Select, node: exp.Expr) -> exp.Expr:
+    """What ORDER BY means by a number or an alias."""
+    place = _whole(node)
+    if place is not None and 0 < place <= len(read.expressions):
+        return bare(read.expressions[place - 1].unalias())
+    if isinstance(node, exp.Column):
+        named_so = [each for each in read.expressions if each.alias == node.name]
+        return bare(named_so[0].unalias()) if named_so else node
+    return node
+
+
+def _whole(node: exp.Expr | None) -> int | None:
+    plain = isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit()
+    return int(node.this) if plain and node is not None else None
 
 
 class Axiswise:
     """Writes the steps of one block up to its bases."""
 
-    def __init__(self, sums: Sums, first: First | None) -> None:
+    def __init__(self, sums: Sums, first: First | None = None) -> None:
         self._sums = sums
         self._first = first
         self._order = {name: i for i, name in enumerate(sums.scan.sums)}
@@ -272,10 +323,9 @@ class Axiswise:
             for pair in self._pairs()
             for both in [(sums.halves[pair.t], sums.halves[pair.u])]
         ]  # fmt: skip
-        first: list[int] = []
+        first = _numbers("BIGINT")
         if self._first is not None:
-            count, descending = self._first.count, self._first.descending
-            first = [count, int(descending), *sums.base[self._first.base]]
+            first = exp.Subquery(this=select(table(sums.table_of(FIRST)), column(FIRST)))
         classes, scored = sums.table_of(f"classes{n}"), sums.scored(chosen)
 
         def wanted(i: int) -> exp.Expr:
@@ -299,7 +349,7 @@ class Axiswise:
             _written(pairs, "BIGINT[][]"),
             cast(exp.Array(expressions=[number(scored.get(t, -1)) for t in pieces]), "BIGINT[]"),
             column("masses", "constants"),
-            cast(exp.Array(expressions=[number(each) for each in first]), "BIGINT[]"),
+            first,
             column("factors", "constants"),
         )
         query = exp.Select(expressions=[named(answer, "solved")])

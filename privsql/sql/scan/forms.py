@@ -32,7 +32,7 @@ MOST_RESCANNED = 2**19
 
 # States times classes of sensitive keys from which the lists over states of the one way cost more
 # than the kernel of the other, which is some milliseconds whatever it is asked.
-MANY_ENTRIES = 2**11
+MANY_ENTRIES = 2**8
 
 WORDS = {
     STATES: "rows are counted per published state",
