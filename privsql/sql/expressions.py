@@ -122,6 +122,9 @@ def product_of(factors: Iterable[exp.Expr]) -> exp.Expr:
 
 def with_columns(node: exp.Expr, made: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
     """A copy of an expression with others in place of its columns; sub-queries stay as they are."""
+    if isinstance(node, exp.Column):
+        new = made(node)
+        return node.copy() if new is node else new
     holder = exp.Paren(this=node.copy())
     for each in list(columns_of(holder)):
         new = made(each)

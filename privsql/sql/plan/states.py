@@ -80,7 +80,7 @@ class Axis:
         """Whether rows were perturbed independently of each other."""
         return self.mechanism not in WHOLE
 
-    @property
+    @cached_property
     def fixed(self) -> bool:
         """Whether no value was replaced."""
         return bool((self.factor == np.eye(self.count)).all())
