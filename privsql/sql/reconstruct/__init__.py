@@ -6,6 +6,7 @@ sums        which sums a block needs of its scan
 functions   functions over states, inverted
 covariance  how two sums vary together
 quantiles   quantiles as positions in an order
+axiswise    bases of all cells, column by column
 estimates   formulas, covariances and intervals of aggregates
 writer      the steps in order
 """
