@@ -10,7 +10,7 @@ from privsql.engines import MemoryEngine, ScanEngine
 from privsql.engines.recent import Recent
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
-from privsql.sql.plan.planner import BlockPlan, Printed, check_cells, check_work
+from privsql.sql.plan.planner import BlockPlan, Printed, cells_of, check_cells, check_work
 from privsql.sql.plan.query import Answered, Planned
 from privsql.sql.reconstruct.axiswise import FIRST
 from privsql.sql.reconstruct.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
@@ -119,13 +119,20 @@ class Loading:
         if loaded:
             self._workspace.forget(*loaded)
 
-    def all_cells(self, plan: BlockPlan, scanned: pa.Table, loaded: list[str]) -> None:
+    def all_cells(
+        self, plan: BlockPlan, scanned: pa.Table, loaded: list[str], hidden: bool
+    ) -> None:
         """Have all cells of a block made although only the first of them are wanted.
 
-        Which are the first depends on what is hidden of them.
+        Which are the first depends on what is hidden of them.  If estimates are only rounded, it
+        depends on less than they can be told apart by, and cells that are too many stay unmade.
         """
-        if plan.first is not None:
+        if plan.first is None:
+            return
+        fits = cells_of(plan, scanned) <= self._most
+        if hidden and not fits:
             check_cells(plan, scanned, self._most)
+        if fits:
             name = f"{plan.prefix}_{FIRST}"
             self._workspace.load({name: plan.first.table(wanted=False)})
             loaded.append(name)

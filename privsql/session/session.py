@@ -395,10 +395,9 @@ class Session:
                     notices += decision.notices
                     loaded.append(f"{plan.prefix}_mask")
                     gap = self._gap(plan, behind, decision, statement)
-                    if gap is not None:
-                        self._loading.all_cells(plan, scanned, loaded)
                 rounded = self._gate.rounded and plan.estimated
                 if gap is not None or rounded:
+                    self._loading.all_cells(plan, scanned, loaded, hidden=gap is not None)
                     changes.append(Change(plan, gap, rounded))
             final = planned.final.masked(changes)
             # One row a block needs no limit; a public table could be joined to it many times.

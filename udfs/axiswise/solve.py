@@ -128,7 +128,10 @@ def _joined(parts: Sequence[Solved], program: Program) -> Solved:
 
 
 def _first(program: Program, first: First) -> tuple[Ints, Ints]:
-    """Groups and wanted classes of the first cells, and of those that tie with the last."""
+    """Groups and wanted classes of the first cells, and of those that tie with the last.
+
+    Sums of the same numbers in another order tie as well: equal is equal to rounding.
+    """
     groups: list[Ints] = []
     classes: list[Ints] = []
     values: list[Array] = []
@@ -140,15 +143,18 @@ def _first(program: Program, first: First) -> tuple[Ints, Ints]:
         if first.descending:
             found = -found
         best = np.concatenate([best, found.ravel()])
-        limit = np.inf
         if len(best) > first.count:
             best = np.partition(best, first.count - 1)[: first.count]
-            limit = best[-1]
-        group, wanted = np.nonzero(found <= limit)
+        group, wanted = np.nonzero(found <= _last(best, first.count))
         groups.append(group + start)
         classes.append(wanted)
         values.append(found[group, wanted])
     if not groups:
         return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-    kept = np.concatenate(values) <= (best.max() if len(best) >= first.count else np.inf)
+    kept = np.concatenate(values) <= _last(best, first.count)
     return np.concatenate(groups)[kept], np.concatenate(classes)[kept]
+
+
+def _last(best: Array, count: int) -> float:
+    """The value that is last among the first, or all that there is."""
+    return float(best.max() + 1e-9 * np.abs(best).max()) if len(best) >= count else np.inf

@@ -59,7 +59,7 @@ from privsql.sql.reconstruct.axiswise import Axiswise, axis_constants, first_of,
 from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, KEY, MASSES
 from privsql.sql.reconstruct.sums import Step, Sums
 from privsql.sql.reconstruct.writer import Writer
-from privsql.sql.scan.forms import AXES, MOMENTS, STATES, WEIGHTS, choose_form
+from privsql.sql.scan.forms import AXES, MANY_ENTRIES, MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.scan.moments.reconstruction import Moments
 from privsql.sql.scan.one_pass import Pass, Scan
 from privsql.sql.scan.state_scan import ADDITIVE, StateScan, exact_scan
@@ -168,8 +168,12 @@ class PlanWriter:
         self._add_exact(scan.shared, block)
         sums = Sums(block, states, scan.shared, prefix, part.pairs, domain, iterative, part.classes)
         classes = planner.classes(states)
-        form = self._choose(scan.able, entries=states.count * classes)
-        first = first_of(part.leaf.select, block) if form == AXES and not part.classes else None
+        first = None if part.classes else first_of(part.leaf.select, block)
+        # How many groups of public keys there are the scan will tell: to find the first of all
+        # cells, they are not made one by one.
+        entries = MANY_ENTRIES if first is not None else states.count * classes
+        form = self._choose(scan.able, entries=entries)
+        first = first if form == AXES else None
         steps = Writer(sums, Axiswise(sums, first) if form == AXES else None).write()
         tables = {f"{prefix}_constants": _constants(states, sums.massed)}
         if form == AXES:
@@ -394,16 +398,22 @@ def check_work(plan: BlockPlan, scanned: pa.Table, most: int) -> None:
         )
 
 
+def cells_of(plan: BlockPlan, scanned: pa.Table) -> int:
+    """How many cells an answer has: groups of public keys times classes of sensitive ones."""
+    keys = enumerate(plan.block.keys)
+    names = [KEY(i) for i, key in keys if not key.sensitive]
+    groups = scanned.select(names).group_by(names).aggregate([]).num_rows if names else 1
+    return groups * plan.many
+
+
 def check_cells(plan: BlockPlan, scanned: pa.Table, most: int) -> None:
     """Refuse more cells of public and sensitive keys than so many."""
     if plan.many * scanned.num_rows <= most:
         return
-    keys = enumerate(plan.block.keys)
-    names = [KEY(i) for i, key in keys if not key.sensitive]
-    groups = scanned.select(names).group_by(names).aggregate([]).num_rows if names else 1
-    if groups * plan.many > most:
+    cells = cells_of(plan, scanned)
+    if cells > most:
         raise TooLargeError(
-            f"the answer has {groups * plan.many:,} cells: {groups:,} groups of public keys times"
+            f"the answer has {cells:,} cells: {cells // plan.many:,} groups of public keys times"
             f" {plan.many:,} of sensitive ones",
             hint=f"at most {most:,} can be answered; group by fewer or coarser values, or ask for"
             " the first of them: ORDER BY COUNT(*) DESC LIMIT 10",

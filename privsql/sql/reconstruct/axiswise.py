@@ -108,7 +108,7 @@ def first_of(read: exp.Select, block: Block) -> First | None:
     chosen = _projected(read, bare(ranked_by.this))
     numbers = [_whole(node.expression) for node in (limit, offset) if node is not None]
     place = columns.AGGREGATE.number(chosen.name) if isinstance(chosen, exp.Column) else None
-    if place is None or None in numbers or len(block.sets) != 1:
+    if place is None or None in numbers or len(block.sets) != 1 or not block.sensitive_keys:
         return None
     aggregate = block.aggregates[place]
     if aggregate.kind != "linear" or aggregate.call.name != "count":
