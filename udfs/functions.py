@@ -478,8 +478,8 @@ FUNCTIONS: tuple[Function, ...] = (
         " the classes that are wanted; of each piece a function of each column (empty: 1) and its"
         " sums (products, squares, fourths), of each pair both pieces, whether the second is over"
         " all classes, and its sums (products, squares); `scored`: the one column that a piece is"
-        " a function of (-1: others too), with the `masses` of its cells; `first`: only so many cells, whether from"
-        " the largest, and of which pieces' sum (empty: all cells)",
+        " a function of (-1: others too), with the `masses` of its cells; `first`: only so many"
+        " cells, whether from the largest, and of which pieces' sum (empty: all cells)",
     ),
     _function(
         "constrain",

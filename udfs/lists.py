@@ -251,8 +251,13 @@ def list_of_lists(tables: Sequence[Array]) -> Lists:
     lengths = np.array([len(row) for row in within], dtype=np.int32)
     counts = np.array([len(table) for table in tables], dtype=np.int32)
     values = pa.concat_arrays(within) if within else pa.array([], type=pa.float64())
-    lists = pa.ListArray.from_arrays(pa.array(_starts(lengths).astype(np.int32)), values)
-    return pa.ListArray.from_arrays(pa.array(_starts(counts).astype(np.int32)), lists)
+    lists: Lists = pa.ListArray.from_arrays(_offsets(lengths), values)
+    made: Lists = pa.ListArray.from_arrays(_offsets(counts), lists)
+    return made
+
+
+def _offsets(lengths: NDArray[Any]) -> Any:
+    return pa.array(_starts(lengths).astype(np.int32))
 
 
 def _finite(values: Array, name: str) -> Array:

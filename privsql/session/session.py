@@ -159,9 +159,7 @@ class Session:
         self._remembered = remembered or (lambda: own)
         self._groups: list[str] = []  # digests of the groups behind the statement under way
         self._workspace = Workspace(self._memory)
-        self._loading = Loading(
-            self._engine, self._memory, self._workspace, self.limits.rows
-        )
+        self._loading = Loading(self._engine, self._memory, self._workspace, self.limits.rows)
         self._audited = Audited(self._engine, manifest, lambda: engines.memory(self.limits.memory))
         release = self.release.identity
         salt = int(release[:12], 16)

@@ -41,6 +41,8 @@ def raw() -> pa.Table:
 
 
 def published(folder: Path, retention: float, policy: str) -> Path:
+    least = 5 if policy == "refuse" else 0
+    rules = f'personal_groups = "{policy}"\nmin_rows = {least}\n'
     release = folder / f"{policy}-{retention}.duckdb"
     if release.exists():
         return release
@@ -52,7 +54,7 @@ def published(folder: Path, retention: float, policy: str) -> Path:
         sensitive("wage", retention, grid(0, 8990, 10), accept_epsilon=True),
         sensitive("married", retention, [False, True], accept_epsilon=True),
         sensitive("town", retention, [f"town {n}" for n in range(12)], accept_epsilon=True),
-        more=f'[groups]\nmerge = "none"\n[policy]\npersonal_groups = "{policy}"\nmin_rows = 5\n',
+        more=f'[groups]\nmerge = "none"\n[policy]\n{rules}',
     )
     (folder / "people.toml").write_text(text)
     pq.write_table(raw(), folder / "people.parquet")

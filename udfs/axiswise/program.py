@@ -83,9 +83,9 @@ class Published:
 class Program:
     """Pieces, pairs of pieces and classes, over columns with their channels.
 
-    ``labels[x]`` is the class of each cell of column x, None where it has no key; ``functions[t][x]``
-    a piece's function of it, None where that is 1; ``pieces[t]`` the places of its sums (products,
-    squares, fourths), of which the last two are -1 where effective rows are not wanted.
+    ``labels[x]`` is the class of each cell of column x, None where it has no key;
+    ``functions[t][x]`` a piece's function of it, None where that is 1; ``pieces[t]`` the places of
+    its sums (products, squares, fourths), the last two -1 where effective rows are not wanted.
     ``scored[t]`` is the one column that piece t is a function of, with ``masses`` of its cells
     where a value is replaced; -1 where the mass of its condition is not wanted.
     """
@@ -146,7 +146,7 @@ class Program:
             return function
         labels = self._labels(x)
         classes = np.arange(self.counts[self.keyed.index(x)])
-        indicator = (labels == classes[:, None]).astype(np.float64)
+        indicator: Array = (labels == classes[:, None]).astype(np.float64)
         return indicator if function is None else indicator * function
 
     def inverse(self, x: int, function: Array | None) -> Array | None:
@@ -183,8 +183,10 @@ class Program:
         On other columns than the one that is scored f_t is the same for all values.
         """
         masses = self.masses[self.scored[t]] if self.scored[t] >= 0 else None
-        found = np.full(self.counts, np.nan if masses is None else 1.0)
-        for x, function in enumerate(self.functions[t] if masses is not None else ()):
+        if masses is None:
+            return np.full(len(self.wanted), np.nan)
+        found = np.ones(self.counts)
+        for x, function in enumerate(self.functions[t]):
             own = self.within(x, function)
             if own is None:
                 continue
@@ -202,4 +204,5 @@ def product(one: Array | None, two: Array | None) -> Array | None:
     """The product of two functions of which None is 1."""
     if one is None or two is None:
         return two if one is None else one
-    return one * two
+    made: Array = one * two
+    return made

@@ -48,11 +48,8 @@ def solve(program: Program, first: First) -> Solved:
     whole = _joined([_all(part, at) for part, at in _parts(few)], few)
     size = len(program.wanted)
     at = np.searchsorted(chosen, group) * size + wanted
-    return Solved(
-        group,
-        wanted,
-        *(getattr(whole, each.name)[:, at] for each in fields(Solved)[2:]),
-    )
+    rest = {each.name: getattr(whole, each.name)[:, at] for each in fields(Solved)[2:]}
+    return Solved(group, wanted, **rest)
 
 
 def _parts(program: Program) -> Iterator[tuple[Program, int]]:
@@ -116,9 +113,9 @@ def _joined(parts: Sequence[Solved], program: Program) -> Solved:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        none = np.empty(0, dtype=np.intp)
-        pieces = [np.empty((len(program.functions), 0)) for _ in range(5)]
-        return Solved(none, none, *pieces, np.empty((len(program.pairs), 0)))
+        none, piece = np.empty(0, dtype=np.intp), np.empty((len(program.functions), 0))
+        pair = np.empty((len(program.pairs), 0))
+        return Solved(none, none, piece, piece, piece, piece, piece, pair)
     return Solved(
         *(
             np.concatenate([getattr(part, each.name) for part in parts], axis=-1)

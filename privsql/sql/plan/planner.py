@@ -375,7 +375,7 @@ MOST_RANKED = 5 * 10**7
 
 
 def check_work(plan: BlockPlan, scanned: pa.Table, most: int) -> None:
-    """Refuse a reconstruction that would not fit, now that the scan tells how many groups there are.
+    """Refuse a reconstruction that would not fit: the scan tells how many groups there are.
 
     Every class of sensitive keys is a cell of each group of public ones, seen or not; ``most`` of
     them can be answered.  And it has a list over states, for every value of the public

@@ -259,12 +259,11 @@ class Planner:
 
     def classes(self, states: States) -> int:
         """How many classes sensitive keys make, at the most."""
-        keys = [key.expression for key in self.block.keys if key.sensitive]
+        keys = {sql(key.expression) for key in self.block.keys if key.sensitive}
         made = 1
-        for axis in states.axes:
-            mine = [n for n, atom in enumerate(axis.atoms) if any(sql(k) == sql(atom) for k in keys)]
-            if mine:
-                names = [TRUTH(states.axes.index(axis), n) for n in mine]
+        for i, axis in enumerate(states.axes):
+            names = [TRUTH(i, n) for n, atom in enumerate(axis.atoms) if sql(atom) in keys]
+            if names:
                 made *= axis.cells.select(names).group_by(names).aggregate([]).num_rows
         return made
 

@@ -91,7 +91,7 @@ class First:
 
 
 def first_of(read: exp.Select, block: Block) -> First | None:
-    """What a SELECT that reads a block wants of it: all cells, or those that some count ranks first.
+    """What a SELECT wants of its block, where that is only the cells that a count ranks first.
 
     ``ORDER BY n DESC, ... LIMIT 10 OFFSET 20`` reads the first 30 by n, and those that tie with
     the last of them.
@@ -286,7 +286,9 @@ class Axiswise:
         query = exp.Select()
 
         def listed(name: str, value: exp.Expr, kind: str) -> None:
-            define(query, name, exp.Coalesce(this=call("list", value), expressions=[_numbers(kind)]))
+            define(
+                query, name, exp.Coalesce(this=call("list", value), expressions=[_numbers(kind)])
+            )
 
         for i in range(len(sums.states.axes)):
             listed(columns.CELL_OF(i), column(columns.CELL_OF(i), "located"), "BIGINT")

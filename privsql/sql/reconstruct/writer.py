@@ -41,8 +41,8 @@ from privsql.sql.nodes import (
 )
 from privsql.sql.outer.calculus import added
 from privsql.sql.reconstruct import columns
-from privsql.sql.reconstruct.columns import EXACT, FUNCTION, INVERSE, ORDERED, least_of, solved_of
 from privsql.sql.reconstruct.axiswise import Axiswise
+from privsql.sql.reconstruct.columns import EXACT, FUNCTION, INVERSE, ORDERED, least_of, solved_of
 from privsql.sql.reconstruct.covariance import covariance
 from privsql.sql.reconstruct.estimates import Estimates
 from privsql.sql.reconstruct.functions import coded, functions, kernels, states

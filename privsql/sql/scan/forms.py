@@ -54,9 +54,10 @@ def choose_form(
     """The form in which a block is scanned.
 
     ``able`` are the forms that can answer it.  It is asked twice: first between states and
-    weights, which is known before either is planned, then between states and conjunctions, or
-    counts and weights.  ``counting_pays`` says whether counts are cheaper than weights, and
-    ``entries`` how long lists over states would be for all classes of sensitive keys.  ``forced`` is for tests and benchmarks; a form that cannot answer the block is not taken.
+    weights, which is known before either is planned, then between states, axes and conjunctions,
+    or counts and weights.  ``counting_pays`` says whether counts are cheaper than weights, and
+    ``entries`` how long lists over states would be for all classes of sensitive keys.  ``forced``
+    is for tests and benchmarks; a form that cannot answer the block is not taken.
 
     >>> choose_form(1_000, ("states", "weights"))
     'states'
