@@ -54,6 +54,29 @@ def check_target(
         raise OperationalError(f"{target} is not a regular file", hint="name a file")
 
 
+def check_folder(target: Path, marker: str, *, force: bool) -> None:
+    """Refuse a folder that cannot be made, or that is not ours to replace: ours have ``marker``."""
+    try:
+        if not target.parent.is_dir():
+            raise OperationalError(
+                f"there is no folder {target.parent}", hint="make it first, or name another"
+            )
+        if not target.exists():
+            return
+        if not target.is_dir():
+            raise OperationalError(f"{target} is a file, not a folder", hint="choose another name")
+        if (target / marker).exists():
+            if not force:
+                raise _exists(target)
+        elif any(target.iterdir()):
+            raise OperationalError(
+                f"{target} is a folder with other files in it",
+                hint="name a new folder, or an empty one",
+            )
+    except (OSError, ValueError) as problem:
+        raise unwritable(target, problem) from None
+
+
 @contextmanager
 def made_whole(target: Path, *, force: bool) -> Iterator[Path]:
     """A path to write at: it becomes the file when all went well; otherwise nothing changes.

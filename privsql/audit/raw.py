@@ -19,6 +19,7 @@ from privsql.channels import Categorical, Decoy
 from privsql.errors import DataError, IntegrityError, OperationalError, ProgrammingError
 from privsql.publish.formats import kind_of
 from privsql.publish.recode import projected
+from privsql.release.folder import attach_folder
 from privsql.release.manifest import Manifest
 from privsql.release.names import ROWS, TUPLES, quoted
 from privsql.release.recoding import OTHER
@@ -43,7 +44,10 @@ def side_by_side(
         with suppress(duckdb.InvalidInputException):  # a notebook without ipywidgets has no bar
             connection.execute("SET enable_progress_bar = false")
         try:
-            attach(connection, release.path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
+            if release.path.is_dir():
+                attach_folder(connection, release.path)
+            else:
+                attach(connection, release.path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
         except duckdb.Error:
             raise OperationalError(f"{release.path} cannot be opened again") from None
         if raw is not None:

@@ -14,17 +14,18 @@ file and what it says, one that is opened later sees the new.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
 from privsql.engines import databases
-from privsql.engines.calls import Calls
+from privsql.engines.calls import Calls, Cursor
 from privsql.engines.databases import Parameters
 from privsql.engines.problems import translated
-from privsql.errors import ProgrammingError
+from privsql.errors import Error, OperationalError, ProgrammingError
+from privsql.release.folder import is_folder, stamp
 from privsql.release.store import attach_release, checked
 
 CATALOG = "release"
@@ -54,6 +55,8 @@ class Embedded:
         connection = databases.connected(
             memory_limit=memory_limit, threads=threads, temporary=folder, spill=spill
         )
+        # Of a folder: its parts are opened by each scan, those of a file once.
+        self._opened = stamp(Path(path)) if is_folder(Path(path)) else None
         with databases.filling(connection):
             attach_release(connection, Path(path))
             self.release = checked(connection, Path(path))
@@ -65,11 +68,22 @@ class Embedded:
 
     def scan(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one SELECT over the release and the public tables."""
-        return self._calls.run(databases.fetched(sql, parameters, self._most))
+        return self._run(databases.fetched(sql, parameters, self._most))
 
     def read(self, sql: str, parameters: Parameters = ()) -> pa.Table:
         """Run one SELECT of ours whose result no analyst gets: as long as it is."""
-        return self._calls.run(databases.fetched(sql, parameters))
+        return self._run(databases.fetched(sql, parameters))
+
+    def _run(self, work: Callable[[Cursor], pa.Table]) -> pa.Table:
+        try:
+            return self._calls.run(work)
+        except Error:
+            path = self.release.path
+            if self._opened is None or _same(path, self._opened):
+                raise
+            raise OperationalError(
+                f"the release in {path} was replaced since it was opened", hint="open it again"
+            ) from None
 
     def interrupt(self) -> None:
         """End the scans that are under way; each raises a ``CanceledError`` where it waits."""
@@ -78,6 +92,13 @@ class Embedded:
     def close(self) -> None:
         """End everything and let go of the file."""
         self._calls.close()
+
+
+def _same(folder: Path, before: tuple[int, int, int]) -> bool:
+    try:
+        return stamp(folder) == before
+    except OSError:
+        return False
 
 
 def _add(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import DataError
-from privsql.files import commit
 from privsql.publish.checks import check_columns, check_units, open_for, spare
 from privsql.publish.database import store, working
 from privsql.publish.groups.numbering import group_rows, marked, stage_again
@@ -46,8 +45,10 @@ from privsql.publish.report import Notes, PublishReport
 from privsql.publish.rounded import Rounding
 from privsql.publish.staging import check_room, staging
 from privsql.release import manifest as m
+from privsql.release.folder import wants_folder
 from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT, domain_table, published_table, quoted
 from privsql.release.reading import folded
+from privsql.release.shapes import commit_release, in_shape
 from privsql.release.spec import Spec, refuse_undecided
 from privsql.release.store import count_rows, open_release, write_manifest
 
@@ -69,19 +70,20 @@ def publish(
 ) -> PublishReport:
     """Publish a table as a release: one DuckDB file with the published rows and the manifest.
 
-    ``source`` overrides the spec's; ``-`` is standard input.  ``seed`` is for tests and makes the
-    release unsafe.  ``ignore_disk`` tries although the disk seems too small; it fails then without
-    harm where it is.  ``show_values`` puts values that do not fit into the error about them, and
+    Where ``out`` is a folder, or ends with a slash, the release is a folder of Parquet.  ``source``
+    overrides the spec's; ``-`` is standard input.  ``seed`` is for tests and makes the release
+    unsafe.  ``ignore_disk`` tries although the disk seems too small; it fails then without harm
+    where it is.  ``show_values`` puts values that do not fit into the error about them, and
     ``say`` takes what is to be told before the work begins.  Nothing is left on disk unless all
     of it succeeded.
     """
     wanted = spec if isinstance(spec, Spec) else spec_beside(Path(spec))
     refuse_undecided(wanted)
-    target = Path(out)
+    target, parquet = Path(out), wants_folder(out)
     notes = Notes()
     paths = [source] if isinstance(source, str) else source
     with ExitStack() as held:
-        folder = held.enter_context(staging(target, force=force))
+        folder = held.enter_context(staging(target, force=force, folder=parquet))
         opened = open_for(wanted, paths, notes, show_values=show_values)
         wanted, raw = opened.spec, held.enter_context(closing(opened.source))
         check_columns(wanted, raw)
@@ -102,12 +104,13 @@ def publish(
         with closing(working(made, folder)) as con:
             job = Job(wanted, raw, columns, draws, notes, con)
             manifest, rows, record = _make(job, several, accept_loss, progress)
+        made = in_shape(made, folder=parquet)
         open_release(made)  # what cannot be opened must not replace what can
         # Entered before it is in view: after a crash in between the ledger knows of one
         # publication too many, never of one too few.
         if record is not None:
             record()
-        commit(made, target)
+        commit_release(made, target)
     return PublishReport(
         target,
         manifest,

@@ -23,7 +23,8 @@ from typing import Any
 import duckdb
 
 from privsql.errors import OperationalError, interruptible
-from privsql.files import NO_ROOM, check_target, lock, unwritable
+from privsql.files import NO_ROOM, check_folder, check_target, lock, unwritable
+from privsql.release.folder import MANIFEST
 
 # What DuckDB says when there is no room for what is written.
 FAILED = (
@@ -48,21 +49,27 @@ TOLD = 10**9
 
 
 @contextmanager
-def staging(target: Path, *, force: bool) -> Iterator[Path]:
-    """Yield a folder to write in; ``commit`` moves the result from there to the target."""
-    check_target(target, force=force)
+def staging(target: Path, *, force: bool, folder: bool = False) -> Iterator[Path]:
+    """Yield a folder to write in; ``commit`` moves the result from there to the target.
+
+    ``folder``: the target is a folder of Parquet, and ``commit_folder`` moves it there.
+    """
+    if folder:
+        check_folder(target, MANIFEST, force=force)
+    else:
+        check_target(target, force=force)
     sweep()
     with _locked(target.with_name(f".{target.name}.lock"), target):
         prefix = f".{_plain(target.name)}.staging-"
         for left in target.parent.glob(f"{glob.escape(prefix)}*"):
             shutil.rmtree(left, ignore_errors=True)
         try:
-            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+            made = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
         except OSError as problem:
             raise unwritable(target, problem) from None
         try:
             with interruptible():
-                yield folder
+                yield made
         except FAILED:
             raise _full(target) from None
         except OSError as problem:
@@ -70,7 +77,7 @@ def staging(target: Path, *, force: bool) -> Iterator[Path]:
                 raise
             raise _full(target) from None
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(made, ignore_errors=True)
 
 
 @contextmanager

@@ -8,7 +8,9 @@ recoding  values before they are published
 columns   columns of a spec
 spec      the spec
 manifest  what the public may know
-store     the release as a file
+folder    the release as a folder of Parquet
+store     the release as a file, and either of them opened
+shapes    a file as a folder, a folder as a file
 """
 
 from privsql.release.store import Release

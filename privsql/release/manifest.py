@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from privsql.channels import Channel, Domain, channel_from_dict, domain_from_dict
 from privsql.errors import Error, IntegrityError, how_many
 from privsql.release.formats import check_format
+from privsql.release.names import GROUP, MULTIPLICITY, WEIGHT
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -186,6 +187,12 @@ class Manifest:
     batches: tuple[str, ...] = ()  # hashes of the batches that were added, sorted
     identity: str = ""  # digest of the manifest before it was converted, if it was
     format: int = FORMAT
+
+    @property
+    def hidden(self) -> list[str]:
+        """Columns of the published table that belong to nobody, in their order."""
+        own = ((GROUP, self.grouped), (WEIGHT, self.weighted), (MULTIPLICITY, self.multiplicity))
+        return [name for name, there in own if there]
 
     def to_json(self) -> str:
         """Write the document; infinite figures are null."""

@@ -7,6 +7,9 @@ GROUP = "privsql_group"
 WEIGHT = "privsql_weight"
 MULTIPLICITY = "privsql_multiplicity"
 
+# What tells rows apart: DuckDB's own in a file, a column of the view over a folder.
+ROW_NUMBER = "rowid"
+
 # No column of a source may begin like this.
 RESERVED = "privsql_"
 

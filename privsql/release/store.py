@@ -1,4 +1,4 @@
-"""A release on disk: one DuckDB file with the published table and its description.
+"""A release on disk: one DuckDB file, or a folder of Parquet (``folder``), and its description.
 
 <table>                     the published rows; hidden columns begin with ``privsql_``
 privsql.manifest            one row: the manifest's JSON and its digest
@@ -29,13 +29,13 @@ from duckdb import FunctionExpression
 
 from privsql.channels.domain import MATERIALISE_LIMIT
 from privsql.errors import IntegrityError, OperationalError
+from privsql.release.folder import attach_folder, is_folder
 from privsql.release.manifest import Manifest, PublicColumn, SensitiveColumn, document_of
 from privsql.release.names import (
     GROUP,
-    MULTIPLICITY,
+    ROW_NUMBER,
     ROWS,
     TUPLES,
-    WEIGHT,
     domain_table,
     published_table,
     values_table,
@@ -105,7 +105,11 @@ def attach(connection: duckdb.DuckDBPyConnection, path: Path, statement: str) ->
 
 def attach_release(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Attach a release, read-only, as ``release``, and look there for what has no catalog."""
-    _check_file(path)
+    _check_place(path)
+    if path.is_dir():
+        attach_folder(connection, path)
+        connection.execute("USE release")
+        return
     try:
         attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
         strange = [each for (each,) in connection.execute(_STRANGE).fetchall()]
@@ -138,7 +142,7 @@ _STRANGE = """
 
 
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:
-    _check_file(path)
+    _check_place(path)
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoload_known_extensions": "false",
         "autoinstall_known_extensions": "false",
@@ -154,14 +158,15 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _check_file(path: Path) -> None:
-    """Refuse a path that is not a file before the database creates or waits for it."""
+def _check_place(path: Path) -> None:
+    """Refuse a path that holds no release before the database creates or waits for it."""
     try:
         if not path.exists():
             raise OperationalError(f"there is no release at {path}")
         if path.is_dir():
-            raise OperationalError(f"{path} is a folder, not a release")
-        if not path.is_file():
+            if not is_folder(path):
+                raise OperationalError(f"{path} is a folder, but not one of a release")
+        elif not path.is_file():
             raise OperationalError(f"{path} is not a file, so it is not a release")
     except OSError as problem:
         raise OperationalError(f"cannot open {path}: {problem.strerror}") from None
@@ -207,12 +212,12 @@ def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path
     try:
         table = connection.table(published_table(manifest.table))
         found = list(zip(table.columns, map(str, table.types), strict=True))
+        if path.is_dir() and found[-1][0] == ROW_NUMBER:
+            del found[-1]
         columns: list[PublicColumn | SensitiveColumn] = [*manifest.public, *manifest.sensitive]
         expected = [(column.name, column.type) for column in columns]
-        hidden = [GROUP] * manifest.grouped + [WEIGHT] * manifest.weighted
-        hidden += [MULTIPLICITY] * manifest.multiplicity
         names = [name for name, _ in found[len(expected) :]]
-        if found[: len(expected)] != expected or names != hidden:
+        if found[: len(expected)] != expected or names != manifest.hidden:
             raise IntegrityError(f"the table in {path} is not the one that its manifest describes")
         rows = count_rows(table)
     except duckdb.Error:
@@ -225,11 +230,7 @@ def _check(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path
 
 def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, path: Path) -> None:
     """The tables beside it are there, and say of groups and domains what the manifest says."""
-    grouping = manifest.groups.columns
-    wanted = {TUPLES: {*grouping, ROWS, GROUP}}
-    wanted |= {values_table(name): {"value", "label"} for name in grouping}
-    listed = [c for c in manifest.sensitive if c.domain.size <= MATERIALISE_LIMIT]
-    wanted |= {domain_table(column.name): {"code", "value"} for column in listed}
+    wanted, listed = tables_beside(manifest), _listed(manifest)
     wrong = _unfit(f"the tables in {path} are not those that its manifest describes")
     try:
         for table, columns in wanted.items():
@@ -242,7 +243,8 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
         raise _unfit(f"a table is missing in {path} that its manifest describes") from None
     except duckdb.Error:
         raise IntegrityError(f"a table in {path} is damaged") from None
-    _check_length(connection, (published_table(manifest.table), *wanted), path)
+    if not path.is_dir():
+        _check_length(connection, (published_table(manifest.table), *wanted), path)
     # Rows that are cut down or stored once are fewer than those that the tuples count.
     whole = manifest.protection is None and not manifest.multiplicity
     if (
@@ -252,6 +254,18 @@ def _check_beside(connection: duckdb.DuckDBPyConnection, manifest: Manifest, pat
         or (whole and total != manifest.rows)
     ):
         raise wrong
+
+
+def tables_beside(manifest: Manifest) -> dict[str, set[str]]:
+    """The tables beside the published rows, and their columns."""
+    grouping = manifest.groups.columns
+    tables = {TUPLES: {*grouping, ROWS, GROUP}}
+    tables |= {values_table(name): {"value", "label"} for name in grouping}
+    return tables | {domain_table(column.name): {"code", "value"} for column in _listed(manifest)}
+
+
+def _listed(manifest: Manifest) -> list[SensitiveColumn]:
+    return [column for column in manifest.sensitive if column.domain.size <= MATERIALISE_LIMIT]
 
 
 def count_rows(relation: duckdb.DuckDBPyRelation) -> int:

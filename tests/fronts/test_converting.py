@@ -136,7 +136,7 @@ def test_a_damaged_file_is_not_called_current(folder: Path) -> None:
         ("batch.csv", "no release, key, ledger, history or users file"),
         ("recorded.json", "no release, key, ledger, history or users file"),
         ("missing", "cannot open"),
-        (".", "cannot open"),
+        (".", "a folder, but not one of a release"),
     ],
 )
 def test_other_files_are_refused(folder: Path, name: str, words: str) -> None:

@@ -95,7 +95,7 @@ def killed(place: Path, moment: str, out: str = "out.duckdb") -> None:
     assert child.returncode == -signal.SIGKILL
 
 
-MOMENTS = ["rows", "group_rows", "_write", "write_manifest", "commit"]
+MOMENTS = ["rows", "group_rows", "_write", "write_manifest", "commit_release"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -110,7 +110,7 @@ def test_a_killed_publisher_leaves_the_old_release(place, moment):
     assert privsql.release.open(place / "out.duckdb").manifest == report.manifest
 
 
-@pytest.mark.parametrize("moment", ["rows", "commit"])
+@pytest.mark.parametrize("moment", ["rows", "commit_release"])
 def test_a_killed_first_publisher_leaves_no_release(place, moment):
     killed(place, moment)
     assert not (place / "out.duckdb").exists()
@@ -121,7 +121,7 @@ def test_a_killed_first_publisher_leaves_no_release(place, moment):
 def test_killed_after_the_rename_the_new_release_is_whole(place):
     publish(place)
     before = (place / "out.duckdb").read_bytes()
-    killed(place, "after commit")
+    killed(place, "after commit_release")
     assert (place / "out.duckdb").read_bytes() != before
     assert privsql.release.open(place / "out.duckdb").manifest.privacy.seeded
     publish(place, force=True)
@@ -142,7 +142,7 @@ def test_killed_half_way_the_ledger_never_knows_less_than_the_public(place):
     new_key(place / "p.key")
     keyed = SPEC.replace('unit = "patient_id"', 'unit = "patient_id"\nkey = "p.key"')
     (place / "spec.toml").write_text(keyed)
-    child = start(place, "commit", PUBLISHING.replace("seed=8, ", ""))
+    child = start(place, "commit_release", PUBLISHING.replace("seed=8, ", ""))
     child.kill()
     child.communicate()
     assert not (place / "out.duckdb").exists()
@@ -151,7 +151,7 @@ def test_killed_half_way_the_ledger_never_knows_less_than_the_public(place):
     assert left_behind(place) == ["out.duckdb"]
 
 
-@pytest.mark.parametrize("moment", ["rows", "_write", "commit"])
+@pytest.mark.parametrize("moment", ["rows", "_write", "commit_release"])
 @pytest.mark.parametrize("old", [True, False], ids=["old", "none"])
 def test_ctrl_c_on_the_command_line(place, moment, old):
     if old:

@@ -44,6 +44,13 @@ def output_option(about: str, *, required: bool = False) -> Callable[[Any], Any]
     )
 
 
+def release_option(about: str, *, required: bool = False) -> Callable[[Any], Any]:
+    """``-o/--output RELEASE``, as it was typed: a slash at its end asks for a folder."""
+    return click.option(
+        "-o", "--output", type=click.Path(), metavar="RELEASE", required=required, help=about
+    )
+
+
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 
 

@@ -33,9 +33,17 @@ from privsql.publish.keys import key as keys
 from privsql.publish.keys import ledger
 from privsql.publish.staging import staging
 from privsql.release import manifest
+from privsql.release.folder import wants_folder
 from privsql.release.formats import check_format
-from privsql.release.names import quoted
-from privsql.release.store import attach, open_release, store_manifest, stored_manifest
+from privsql.release.names import ROW_NUMBER, quoted
+from privsql.release.shapes import as_file, as_folder, commit_release
+from privsql.release.store import (
+    attach,
+    attach_release,
+    open_release,
+    store_manifest,
+    stored_manifest,
+)
 
 Step = Callable[[Path], None]
 
@@ -101,13 +109,34 @@ class Converted:
         return f"converted {self.target}: {self.kind}, format {self.before} to {self.after}{kept}"
 
 
-def convert(path: str | Path, out: str | Path | None = None, *, force: bool = False) -> Converted:
+@dataclass(frozen=True)
+class Reshaped:
+    """A release that was written in its other shape."""
+
+    source: Path
+    target: Path
+    folder: bool
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        shape = "folder of Parquet" if self.folder else "file"
+        return f"wrote {self.target}: the release {self.source} as a {shape}, with equal answers"
+
+
+def convert(
+    path: str | Path, out: str | Path | None = None, *, force: bool = False
+) -> Converted | Reshaped:
     """Upgrade a file to the current format, whole or not at all; a current one is left alone.
+
+    A release becomes a folder of Parquet where ``out`` is a folder or ends with a slash, and a
+    folder becomes a file.
 
     ``out`` None puts it in the place of the old file, which is kept beside it under a name that
     must be free; ``force`` lets it overwrite what is at ``out``.
     """
     source = Path(path).resolve()
+    if source.is_dir() or (out is not None and wants_folder(out)):
+        return _reshaped(source, Path(path), out, force=force)
     kind = _kind(source)
     before = kind.found(source)
     software = stored_manifest(source)[0].get("software") if kind.name == "release" else None
@@ -144,6 +173,26 @@ def convert(path: str | Path, out: str | Path | None = None, *, force: bool = Fa
         shutil.copymode(source, made)
         _replace(made, target, source, backup)
     return Converted(kind.name, before, kind.current, target if out else Path(path), backup)
+
+
+def _reshaped(
+    source: Path, path: Path, out: str | Path | None, *, force: bool
+) -> Converted | Reshaped:
+    """A release in its other shape: nothing is drawn, and every answer stays what it is."""
+    current = open_release(source).manifest.format
+    if out is None:
+        return Converted("release", current, current, path)
+    target, parquet = Path(out), wants_folder(out)
+    if target.exists() and target.samefile(source):
+        raise OperationalError(f"{target} is what is converted", hint="name another place with -o")
+    with staging(target, force=force, folder=parquet) as folder:
+        made = folder / "converted"
+        (as_folder if parquet else as_file)(source, made)
+        if _rows(made) != _rows(source):
+            raise InternalError("a conversion changed the published rows; nothing was written")
+        open_release(made)
+        commit_release(made, target)
+    return Reshaped(path, target, parquet)
 
 
 @contextmanager
@@ -265,11 +314,16 @@ def _copy(kind: Kind, source: Path, made: Path) -> None:
 
 def _rows(path: Path) -> tuple[Any, ...]:
     """Number and digest of the published rows, in whatever order."""
-    table = quoted(str(stored_manifest(path)[0]["table"]))
+    document = stored_manifest(path)[0]
+    table = quoted(str(document["table"]))
     with closing(duckdb.connect(":memory:")) as connection:
-        attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
-        query = f"SELECT count(*), sum(hash(t)::HUGEINT)::VARCHAR FROM release.main.{table} AS t"  # noqa: S608
-        return tuple(connection.execute(query).fetchall()[0])
+        if path.is_dir():
+            attach_release(connection, path)
+        else:  # of whatever format
+            attach(connection, path, "ATTACH $path AS release (READ_ONLY, TYPE duckdb)")
+        rows = connection.table(f"release.main.{table}")
+        columns = ", ".join(quoted(name) for name in rows.columns if name != ROW_NUMBER)
+        return tuple(rows.aggregate(f"count(*), sum(hash(row({columns}))::HUGEINT)").fetchall()[0])
 
 
 def _replace(made: Path, target: Path, source: Path, backup: Path | None) -> None:

@@ -37,6 +37,7 @@ from privsql.errors import Error, IntegrityError, OperationalError, ProgrammingE
 from privsql.policy.history import History
 from privsql.policy.journal import Entry, Journal
 from privsql.policy.limits import GIGABYTE, Limits
+from privsql.release.folder import link_folder, stamp
 from privsql.release.manifest import Manifest
 from privsql.release.store import Release, open_release
 from privsql.session.caches import Answers, key_of
@@ -154,7 +155,7 @@ class House:
         with self._looking:
             for name, path in self._paths.items():
                 with suppress(OSError):  # being replaced at this moment, or gone: keep the old
-                    now = _stamp(path)
+                    now = stamp(path)
                     known = now in (self._current[name].stamp, self._failed.get(name))
                     if not known and self._renew(name, path, now):
                         found.append(name)
@@ -193,7 +194,7 @@ class House:
         """Link a file and look whether it is a whole release."""
         for _ in range(ATTEMPTS):
             try:
-                before = _stamp(path)
+                before = stamp(path)
                 with self._turn:
                     number, self._count = self._count, self._count + 1
                 link = self._folders.link(path, f"{number}-{path.name}")
@@ -204,7 +205,7 @@ class House:
             except BaseException:
                 self._folders.remove(link)
                 raise
-            if _stamp(path) == before:
+            if stamp(path) == before:
                 made = Version(release.manifest.table, number, link, release.manifest, before)
                 try:
                     self._reserve(made)
@@ -415,7 +416,10 @@ class Folders:
         for parent in (self._first, path.parent):
             with suppress(OSError):  # another file system, or no right to write there
                 made = self._in(parent) / name
-                os.link(path, made)
+                if path.is_dir():
+                    link_folder(path, made)
+                else:
+                    os.link(path, made)
                 return made
         problems = []
         for parent in (self._first, path.parent):
@@ -428,7 +432,10 @@ class Folders:
     def _copied(self, path: Path, parent: Path, name: str) -> Path:
         made = self._in(parent) / name
         try:
-            shutil.copyfile(path, made)
+            if path.is_dir():
+                link_folder(path, made, copied=True)
+            else:
+                shutil.copyfile(path, made)
         except BaseException:
             self.remove(made)
             raise
@@ -446,6 +453,9 @@ class Folders:
     @staticmethod
     def remove(path: Path) -> None:
         """Let go of one link."""
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+            return
         with suppress(OSError):
             path.unlink()
 
@@ -482,8 +492,3 @@ def _unread(path: Path, problem: OSError) -> OperationalError:
 def _about(text: str) -> set[str]:
     """The tables of a statement."""
     return {name.lower() for command in read(text, {}) for name in command.tables}
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    state = path.stat()
-    return state.st_ino, state.st_mtime_ns, state.st_size

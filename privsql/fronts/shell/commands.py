@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from privsql.errors import OperationalError, ProgrammingError, wrapped
 from privsql.fronts.shell import describe as describing
 from privsql.fronts.shell.display import ALL, listing
-from privsql.fronts.shell.info import Info, size_of
+from privsql.fronts.shell.info import Info
+from privsql.release.folder import size_of
 
 if TYPE_CHECKING:
     from privsql.fronts.shell.loop import Shell
@@ -52,7 +53,7 @@ def _describe_release(shell: Shell, rest: str) -> None:
         _describe(shell, rest)
         return
     release = shell.session.release
-    found = Info(release.path, release.manifest, shell.told.catalog.rows, size_of(release))
+    found = Info(release.path, release.manifest, shell.told.catalog.rows, size_of(release.path))
     shell.say(wrapped(found.text(), shell.display().width))
 
 

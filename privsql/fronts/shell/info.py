@@ -13,6 +13,7 @@ from typing import Any
 
 from privsql.errors import how_many, printable
 from privsql.fronts.shell.describe import domain, policy_text, retention
+from privsql.release.folder import size_of
 from privsql.release.manifest import Manifest, SensitiveColumn
 from privsql.release.names import ROWS, TUPLES
 from privsql.release.store import Release
@@ -115,12 +116,7 @@ def info_of(release: Release) -> Info:
     """Describe a release that was opened."""
     with release.connection() as connection:
         ((rows,),) = connection.table(TUPLES).aggregate(f"sum({ROWS})").fetchall()
-    return Info(release.path, release.manifest, int(rows or 0), size_of(release))
-
-
-def size_of(release: Release) -> int:
-    """Bytes of the file; 0 where it was moved away since it was opened."""
-    return release.path.stat().st_size if release.path.exists() else 0
+    return Info(release.path, release.manifest, int(rows or 0), size_of(release.path))
 
 
 def column_text(column: SensitiveColumn) -> str:

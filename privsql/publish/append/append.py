@@ -18,7 +18,6 @@ import duckdb
 import pyarrow as pa
 
 from privsql.errors import DataError, IntegrityError, NotSupportedError
-from privsql.files import commit
 from privsql.publish.append.batches import from_text, read_batch
 from privsql.publish.append.fitting import insert_fitted
 from privsql.publish.database import store, working
@@ -40,6 +39,7 @@ from privsql.release.names import (
     quoted,
     values_table,
 )
+from privsql.release.shapes import as_file, commit_release, in_shape
 from privsql.release.store import attach, count_rows, open_release, write_manifest
 
 
@@ -51,7 +51,8 @@ def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -
     rounding = Rounding()
     # Two names of one file must meet at one lock, and a link must stay one.
     target = Path(release).resolve()
-    with staging(target, force=True) as folder:
+    parquet = target.is_dir()
+    with staging(target, force=True, folder=parquet) as folder:
         manifest = open_release(target).manifest
         _check_mechanisms(manifest)
         given = read_batch(Path(batch), manifest)
@@ -62,12 +63,16 @@ def append(release: str | Path, batch: str | Path, notes: Notes | None = None) -
             )
         batches = tuple(sorted((*manifest.batches, given.digest)))
         manifest = replace(manifest, batches=batches, identity="")
-        made = folder / "release.duckdb"
+        made, old = folder / "release.duckdb", target
+        if parquet:
+            old = folder / "old.duckdb"
+            as_file(target, old)
         with closing(working(made, folder)) as con:
-            attach(con, target, "ATTACH $path AS old (READ_ONLY, TYPE duckdb)")
+            attach(con, old, "ATTACH $path AS old (READ_ONLY, TYPE duckdb)")
             count = _rebuild(con, manifest, _checked(given.rows, manifest, rounding))
+        made = in_shape(made, folder=parquet)
         open_release(made)  # what cannot be opened must not replace what can
-        commit(made, target)
+        commit_release(made, target)
     if notes is not None:
         notes.round(rounding)
     return count

@@ -11,7 +11,15 @@ import click
 
 from privsql.errors import how_many
 from privsql.files import check_target, written
-from privsql.fronts.cli.common import PATH, Shown, fail, force_option, output_option, say
+from privsql.fronts.cli.common import (
+    PATH,
+    Shown,
+    fail,
+    force_option,
+    output_option,
+    release_option,
+    say,
+)
 
 show_values_option = click.option(
     "--show-values",
@@ -22,7 +30,7 @@ show_values_option = click.option(
 
 @click.command()
 @click.argument("spec", type=PATH)
-@output_option("The release.", required=True)
+@release_option("The release: a file, or a folder of Parquet (clinic/).", required=True)
 @click.option(
     "--source",
     multiple=True,
@@ -44,7 +52,7 @@ show_values_option = click.option(
 )
 def publish(
     spec: Path,
-    output: Path,
+    output: str,
     source: tuple[str, ...],
     force: bool,
     seed: int | None,
@@ -60,6 +68,7 @@ def publish(
     \b
     Examples:
       privsql publish clinic.toml -o clinic.duckdb
+      privsql publish clinic.toml -o clinic/
       privsql publish clinic.toml -o clinic.duckdb --source 2024.csv.gz --source 2025.csv.gz
       zcat rows.csv.gz | privsql publish clinic.toml -o clinic.duckdb --source -
     """
@@ -237,16 +246,13 @@ def append(release: Path, batch: Path) -> None:
 
 @click.command()
 @click.argument("file", type=PATH, metavar="RELEASE")
-@click.option(  # no "-" for stdout: it would mean that the file is replaced
-    "-o",
-    "--output",
-    type=PATH,
-    metavar="FILE",
-    help="The upgraded file. Default: in place of the old one, which is kept beside it.",
+@release_option(
+    "The upgraded file, in place of the old one by default; or the release in another shape: a"
+    " folder of Parquet (clinic/), or a file."
 )
 @force_option
-def convert(file: Path, output: Path | None, force: bool) -> None:
-    """Upgrade a release of an earlier format; nothing is drawn anew.
+def convert(file: Path, output: str | None, force: bool) -> None:
+    """Upgrade a release of an earlier format, or change its shape; nothing is drawn anew.
 
     Published rows stay as they are, so this costs no privacy. A key, a ledger, a history of answers
     and a users file are upgraded in the same way, each by its own name. Without -o the old
@@ -256,6 +262,8 @@ def convert(file: Path, output: Path | None, force: bool) -> None:
     Examples:
       privsql convert clinic.duckdb
       privsql convert clinic.duckdb -o upgraded.duckdb
+      privsql convert clinic.duckdb -o clinic/
+      privsql convert clinic/ -o clinic.duckdb
       privsql convert clinic.key.ledger
     """
     from privsql.fronts.cli.conversion import convert as run
