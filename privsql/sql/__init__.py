@@ -9,7 +9,7 @@ parameters   bound values, and printed statements
 parse        text to a statement that may run
 bind         a SELECT to a block: keys, conditions and pieces of aggregates
 plan         a block to states of its sensitive columns, a scan and a reconstruction
-scan         one pass over the published table, in one of four forms
+scan         one pass over the published table, in one of five forms
 reconstruct  the scan's result to estimates with their errors
 outer        the analyst's SQL around blocks, with errors propagated
 disclosure   personal groups behind cells, and what masking does to a block
