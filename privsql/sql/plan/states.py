@@ -334,18 +334,21 @@ class Planner:
         self, name: str, atoms: Sequence[exp.Expr], source: exp.Expr, rows: int | None
     ) -> pa.Table:
         """Evaluate atoms over a domain: value, ATOM, and the cell, in the domain's order."""
-        inner = exp.select(
-            named(column("i", PUBLISHED), "i"),
-            named(column(name, PUBLISHED), "value"),
-            *(named(atom.copy(), ATOM(n)) for n, atom in enumerate(atoms)),
-        ).from_(source)
+        inner = exp.Select(
+            expressions=[
+                named(column("i", PUBLISHED), "i"),
+                named(column(name, PUBLISHED), "value"),
+                *(named(atom.copy(), ATOM(n)) for n, atom in enumerate(atoms)),
+            ]
+        ).from_(source, copy=False)
         for join in self.block.rows.joins:
             if self.block.joins[join.alias] == name:
                 inner = joined_to(inner, join.table, join.alias, join.on)
         truths = [column(ATOM(n)) for n in range(len(atoms))]
         cell = exp.Sub(this=ranked(*truths), expression=exp.Literal.number(1))
-        outer = exp.select(column("value"), *truths, named(cell, "cell"))
-        found = self.run(outer.from_(derived(inner, "evaluated")).order_by(column("i")))
+        shown = [column("value"), *(truth.copy() for truth in truths), named(cell, "cell")]
+        outer = exp.Select(expressions=shown).from_(derived(inner, "evaluated"), copy=False)
+        found = self.run(outer.order_by(column("i"), copy=False))
         if found.num_rows != (rows or self.catalog.sensitive[name].domain.size):
             raise TooLargeError(
                 f"the public table joined on {name!r} has several rows for one value",

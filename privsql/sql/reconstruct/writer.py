@@ -237,14 +237,18 @@ class Writer:
         sums, half = self._sums, self._sums.halves[t]
         if sums.fixed:
             return [number(0.0), number(0.0)]
-        weights = call(
-            "privsql_weights",
-            sums.column_of("squares", half, half),
-            sums.column_of("fourths", half),
-            column(FUNCTION(t), "kernels"),
-            column("factors", "kernels"),
-        )
-        found = [field(weights, part) for part in ("second", "fourth")]
+        found: list[exp.Expr] = []
+        for part in ("second", "fourth"):
+            # Made anew for each: that is faster than a copy.
+            weights = call(
+                "privsql_weights",
+                sums.column_of("squares", half, half),
+                sums.column_of("fourths", half),
+                column(FUNCTION(t), "kernels"),
+                column("factors", "kernels"),
+            )
+            taken = exp.Dot(this=exp.Paren(this=weights), expression=exp.to_identifier(part))
+            found.append(taken)
         if not sums.scan.weighted:
             return found
         varies = exp.GT(this=found[1].copy(), expression=number(0))
