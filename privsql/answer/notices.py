@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
 from privsql.answer.outcome import Outcome
 from privsql.errors import Notice, how_many
@@ -46,18 +45,22 @@ def bar_notices(
 
 def _gaps(values: pa.ChunkedArray[Any], bars: pa.Table, origin: Origin) -> dict[str, int]:
     """How many values of a column lack something, by reason."""
-    there = _truths(values.is_valid())
-    said = bars.column("reliable").to_pylist()
+    if not (values.null_count or any(bar.null_count for bar in bars.columns)):
+        return {}
+    there, why = values.is_valid(), bool(origin.why)
     # Of what has no bars at all nobody knows whether it is reliable.
-    failed = np.array([each is False or (each is None and bool(origin.why)) for each in said], bool)
-    stderr, low, high = (_truths(bars.column(bar).is_valid()) for bar in ("stderr", "low", "high"))
+    reliable: Any = bars.column("reliable")
+    failed: Any = pc.and_not(pc.fill_null(pc.invert(reliable), why), there)
+    stderr, low, high = (bars.column(bar).is_valid() for bar in ("stderr", "low", "high"))
+    both, some = pc.and_(low, high), pc.or_(pc.or_(stderr, low), high)
     ends = {
-        "ratio": ~there & failed & origin.ratio,
-        "spread": ~there & failed & (origin.spread and not origin.ratio),
-        "variance": there & ~_infinite(values) & ~stderr & ~low & ~high & (not origin.why),
-        "far": there & (stderr | low | high) & ~(low & high),
+        "ratio": failed if origin.ratio else None,
+        "spread": failed if origin.spread and not origin.ratio else None,
+        "variance": None if why else pc.and_not(_finite(values), some),
+        "far": pc.and_(there, pc.and_not(some, both)),
     }
-    return {code: int(where.sum()) for code, where in ends.items() if where.any()}
+    counts = {code: _count(where) for code, where in ends.items() if where is not None}
+    return {code: many for code, many in counts.items() if many}
 
 
 # Code, what is the matter with one value and with several, and why.
@@ -97,15 +100,12 @@ def _said(code: str, counts: Mapping[str, int]) -> str:
     return f"{how_many(many, 'value')} of {names} {one if many == 1 else more}: {why}"
 
 
-def _infinite(values: pa.ChunkedArray[Any]) -> NDArray[np.bool_]:
-    """Which values are not finite, NULL included; other values have their own notice."""
+def _finite(values: pa.ChunkedArray[Any]) -> Any:
+    """Which values are finite; NULL is not, and others have their own notice."""
     if not pa.types.is_floating(values.type):
-        return np.zeros(len(values), dtype=bool)
-    return ~np.isfinite(np.asarray(values.to_numpy(), dtype=np.float64))
-
-
-def _truths(values: Any) -> NDArray[np.bool_]:
-    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
+        return values.is_valid()
+    finite: Any = pc.is_finite(values)
+    return pc.fill_null(finite, False)
 
 
 def notices_of(outcome: Outcome, counts: Sequence[int]) -> list[Notice]:
@@ -155,12 +155,14 @@ def _wild(column: pa.ChunkedArray[Any]) -> int:
     """How many values are infinite or not a number, NULL not counted."""
     if not pa.types.is_floating(column.type):
         return 0
-    values = np.asarray(column.drop_null().to_numpy(), dtype=np.float64)
-    return int(np.sum(~np.isfinite(values)))
+    return len(column) - column.null_count - _count(pc.is_finite(column))
 
 
 def _negative(column: pa.ChunkedArray[Any]) -> int:
     if not pa.types.is_floating(column.type):
         return 0
-    values = np.asarray(column.to_numpy(), dtype=np.float64)
-    return int(np.sum(values < 0))
+    return _count(pc.less(column, pa.scalar(0.0)))
+
+
+def _count(truths: Any) -> int:
+    return pc.sum(truths).as_py() or 0

@@ -59,11 +59,17 @@ def parsed(cursor: Cursor, sql: str) -> duckdb.Statement:
 
 @dataclass(frozen=True)
 class Most:
-    """What a statement may return: rows, cells (rows times columns) and bytes of Arrow."""
+    """What a statement may return: rows, cells (rows times columns) and bytes of Arrow.
+
+    Behind an ORDER BY of what DuckDB takes for very many rows, it makes room for as many as the
+    limit says: hundreds of megabytes for a few rows.  ``counted`` has it count them as they come,
+    which keeps their order where there is one thread.
+    """
 
     rows: int
     cells: int
     bytes: int
+    counted: bool = False
 
     def fits(self, table: pa.Table) -> bool:
         """Whether a result is small enough."""
@@ -116,7 +122,8 @@ def _cut(sql: str, most: Most) -> str:
             break
     if depth:
         raise ProgrammingError(_ONE)
-    return f"SELECT * FROM (\n{sql}\n) LIMIT {most.rows + 1}"  # noqa: S608
+    limit = f"(SELECT {most.rows + 1})" if most.counted else f"{most.rows + 1}"
+    return f"SELECT * FROM (\n{sql}\n) LIMIT {limit}"  # noqa: S608
 
 
 def _labelled(table: pa.Table, kinds: Sequence[str]) -> pa.Table:

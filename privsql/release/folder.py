@@ -108,7 +108,7 @@ def wants_folder(out: str | os.PathLike[str]) -> bool:
     >>> wants_folder("clinic/"), wants_folder("clinic.duckdb")
     (True, False)
     """
-    return str(out).endswith(("/", os.sep)) or Path(out).is_dir()
+    return str(out).endswith(("/", os.sep)) or os.path.isdir(out)
 
 
 def stamp(path: Path) -> tuple[int, int, int]:

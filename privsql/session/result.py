@@ -64,13 +64,16 @@ def outcome_of(
 
 def _bars(values: pa.ChunkedArray[Any], found: pa.Table) -> pa.Table:
     """The error bars of a column; where there is no value there is nothing to be sure of."""
+    names = ["stderr", "low", "high", "reliable"]
+    if not values.null_count:
+        return found.rename_columns(names)
     there = values.is_valid()
     reliable = found.column(3)
     # That an estimate came to nothing has to be said; that nothing was asked for has not.
     said = pc.or_kleene(there, pc.invert(reliable))
     shown = [*((there, each) for each in found.columns[:3]), (said, reliable)]
     kept = [pc.if_else(mask, each, pa.scalar(None, each.type)) for mask, each in shown]
-    return pa.table(kept, names=["stderr", "low", "high", "reliable"])
+    return pa.table(kept, names=names)
 
 
 def _no_bars(rows: int) -> pa.Table:

@@ -429,10 +429,11 @@ class Session:
         asked = [
             plan.doubtful
             for plan, scanned in zip(planned.plans, scans, strict=True)
-            if plan.doubtful is not None and scanned.num_rows * plan.told <= MOST_RESCANNED
+            if plan.doubtful and scanned.num_rows * plan.told <= MOST_RESCANNED
         ]
         return self.rescan and any(
-            self._memory.run(*each.both).column(0).to_pylist() == [True] for each in asked
+            all(self._memory.run(*each.both).column(0).to_pylist() == [True] for each in queries)
+            for queries in asked
         )
 
     def _gap(

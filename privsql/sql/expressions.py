@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sqlglot import exp
 
-from privsql.sql.nodes import cast, chained, column, columns_of, given, number, when, wrapped
+from privsql.sql.nodes import (
+    cast,
+    chained,
+    column,
+    copied,
+    given,
+    number,
+    when,
+    wrapped,
+)
 from privsql.sql.reconstruct.columns import CRITICAL
 
 # Below this many effective rows an interval is not called by its level (udfs.intervals).
@@ -33,7 +42,7 @@ def same(one: exp.Expr, two: exp.Expr) -> exp.Expr:
 
 def field(struct: exp.Expr, name: str) -> exp.Expr:
     """A part of a struct."""
-    return exp.Dot(this=exp.Paren(this=struct.copy()), expression=exp.to_identifier(name))
+    return exp.Dot(this=exp.Paren(this=struct), expression=exp.to_identifier(name))
 
 
 def or_zero(node: exp.Expr) -> exp.Expr:
@@ -64,7 +73,7 @@ def wald(
     enough = exp.GTE(this=wrapped(rows), expression=number(ENOUGH_ROWS))
     return (
         exp.Sub(this=wrapped(estimate), expression=half),
-        exp.Add(this=wrapped(estimate), expression=half.copy()),
+        exp.Add(this=wrapped(estimate), expression=copied(half)),
         or_false(exp.Paren(this=exp.And(this=given(spread), expression=enough))),
     )
 
@@ -124,11 +133,17 @@ def with_columns(node: exp.Expr, made: Callable[[exp.Column], exp.Expr]) -> exp.
     """A copy of an expression with others in place of its columns; sub-queries stay as they are."""
     if isinstance(node, exp.Column):
         new = made(node)
-        return node.copy() if new is node else new
-    holder = exp.Paren(this=node.copy())
-    for each in list(columns_of(holder)):
-        new = made(each)
-        if new is not each:
-            each.replace(new)
-    found: exp.Expr = holder.this
-    return found
+        return copied(node) if new is node else new
+    if isinstance(node, exp.Query):
+        return copied(node)
+    parts: dict[str, object] = {}
+    for key, value in node.args.items():
+        if isinstance(value, exp.Expr):
+            parts[key] = with_columns(value, made)
+        elif isinstance(value, list):
+            parts[key] = [
+                with_columns(each, made) if isinstance(each, exp.Expr) else each for each in value
+            ]
+        else:
+            parts[key] = value
+    return node.__class__(**parts)

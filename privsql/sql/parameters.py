@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from privsql.errors import ProgrammingError
+from privsql.sql.nodes import walked
 from privsql.sql.printing import text_of
 
 
@@ -30,10 +31,10 @@ class Parameters:
 
     values: Mapping[str, object]
 
-    def bind(self, tree: exp.Expr) -> Printed:
-        """Print a tree, which is used up, and find the values of its parameters."""
+    def bind(self, tree: exp.Expr, *, used_up: bool = True) -> Printed:
+        """Print a tree, which may be used up, and find the values of its parameters."""
         used = {str(node.this) for node in tree.find_all(exp.Placeholder)} if self.values else set()
-        return Printed(text_of(tree, used_up=True), {name: self.values[name] for name in used})
+        return Printed(text_of(tree, used_up=used_up), {name: self.values[name] for name in used})
 
 
 def read_parameters(
@@ -41,7 +42,9 @@ def read_parameters(
 ) -> Parameters:
     """Name every placeholder of the tree, in place, and find its value."""
     values: dict[str, object] = {}
-    for node in tree.find_all(exp.Placeholder, exp.Parameter):
+    for node in walked(tree):
+        if not isinstance(node, exp.Placeholder | exp.Parameter):
+            continue
         text = str(getattr(node.this, "name", node.this))
         if text.isdigit():
             at, name = int(text) - 1, f"parameter{text}"

@@ -7,11 +7,14 @@ clocks of ``ratio``; that is why ``cases`` has none.  Both are asked by PostgreS
 pgbench (Parse, Bind, Describe, Execute, Sync each time) and psql.  PostgreSQL comes from Debian's
 package and gets a cluster of its own in a temporary folder; without it nothing is measured.
 
-    small       SELECT count(*) on a table of one row there; a reconstructed count here.  Asked
-                again, ours is an answer that the server remembers: what a dashboard does.  What
-                the same count costs when nobody has asked it before is printed beside it.
-    rows        1,000,000 rows of 5 columns as text, from a release whose rows may be listed
-    clients     statements a second with 16 clients against those with 1
+    never asked   counts and means that nobody asked before over the demo's 300,000 rows, here and
+                  there: each has a condition of its own on a measure, which the account of answers
+                  has to judge; the account is that of a new user each round
+    repeated      one question again and again, which the server remembers as for a dashboard,
+                  against an empty query by the same messages; PostgreSQL's is printed beside it,
+                  of which an empty query here is five times already: that is what asyncio takes
+    rows          1,000,000 rows of 5 columns as text, from a release whose rows may be listed
+    clients       statements a second with 16 clients against those with 1
 """
 
 from __future__ import annotations
@@ -21,26 +24,29 @@ import pwd
 import re
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 
 import privsql
 from tests.bench.ratio import Case
+from tests.fronts.pgwire.conftest import Client
 from tests.fronts.pgwire.test_memory import descendants
 from tests.specs import measure, public, sensitive, spec
-from tests.sql.clinic import publish
 
 ROWS = 1_000_000
 ROUNDS = 5
-SMALL = "SELECT count(*) FROM patients WHERE disease = 'flu';"
+FRESH = 12  # statements of a round
+SMALL = "SELECT count(*) FROM patients WHERE disease = 'flu'"
+NEVER = "SELECT {} FROM patients WHERE disease = 'flu' AND cost < {};\n"
 MANY = "SELECT region, qty, amount, day, illness FROM sales"
 SPEC = spec(
     "sales",
@@ -206,15 +212,26 @@ def _released(folder: Path) -> list[Path]:
         con.sql(f"SELECT * FROM '{folder / 'sales.parquet'}'").write_csv(str(folder / "sales.csv"))
     sales = folder / "sales.duckdb"
     privsql.publish(str(folder / "sales.parquet"), sales, spec=folder / "sales.toml", seed=1)
-    return [publish(folder, 0.5), sales]
+    command = [sys.executable, "-m", "privsql.fronts.cli.main", "demo", "--folder", "clinic"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    clinic = folder / "clinic"
+    with duckdb.connect() as con:
+        con.sql(f"SELECT * FROM '{clinic / 'clinic.parquet'}'").write_csv(
+            str(folder / "clinic.csv")
+        )
+    return [clinic / "clinic.duckdb", sales]
 
 
 def _loaded(server: Server, folder: Path) -> None:
-    server.fetch("CREATE TABLE one AS SELECT 1 AS a")
     server.fetch(
         "CREATE TABLE sales (region text, qty bigint, amount float8, day date, illness text)"
     )
     server.fetch(f"\\copy sales FROM '{folder / 'sales.csv'}' CSV HEADER")
+    server.fetch(
+        "CREATE TABLE patients (patient_id bigint, sex text, age int, district text, job text,"
+        " smoker text, disease text, cost int, visited date)"
+    )
+    server.fetch(f"\\copy patients FROM '{folder / 'clinic.csv'}' CSV HEADER")
     server.fetch("VACUUM ANALYZE")
 
 
@@ -230,31 +247,73 @@ def _said(name: str, ratios: Sequence[float], limit: float, note: str, *, least:
     return kept
 
 
-def _small(mine: Server, other: Server, folder: Path) -> bool:
-    again, there, fresh = folder / "again.sql", folder / "there.sql", folder / "fresh.sql"
-    again.write_text(SMALL)
-    there.write_text("SELECT count(*) FROM one;")
-    fresh.write_text(
-        "\\set a random(1, 1000000000)\n"
-        "SELECT count(*) FROM patients WHERE disease = 'flu' AND cost <> :a;"
-    )
-    mine.bench(again, "-t", "200")
-    ratios, pairs = [], []
-    for _ in range(ROUNDS):
-        here = mine.taken(lambda: mine.bench(again, "-t", "2000")) / 2000
-        theirs = other.taken(lambda: other.bench(there, "-t", "10000")) / 10000
-        ratios.append(here / theirs)
-        pairs.append((here, theirs))
-    here, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-    kept = _said(
-        "small query, extended, server cpu: a remembered answer", ratios, 15,
-        f"{here * 1e6:.0f} us against {theirs * 1e6:.0f} us", least=False,
+def _never(mine: Server, other: Server, folder: Path) -> bool:
+    """Statements that nobody asked before, over the same rows."""
+    script, ratios, pairs = folder / "never.sql", [], []
+    # Costs that cut the rows into parts of one size: small differences would be refused.
+    with duckdb.connect() as con:
+        shares = [(i + 0.5) / FRESH / (ROUNDS + 1) for i in range(FRESH * (ROUNDS + 1))]
+        costs = con.execute(
+            f"SELECT quantile_disc(cost, ?) FROM '{folder}/clinic/clinic.parquet'", [shares]
+        ).fetchall()[0][0]
+    for number in range(ROUNDS + 1):
+        user = replace(mine, user=f"user{number}")
+        texts = [
+            NEVER.format("avg(cost)" if i % 2 else "count(*)", f"{cost}.{number}{i:03}")
+            for i, cost in enumerate(costs[number :: ROUNDS + 1])
+        ]
+        script.write_text("".join(texts))
+        # Simple, so that values are part of the text: pgbench's are else typed by nobody.
+        here = user.taken(lambda: user.bench(script, "-M", "simple", "-t", "1")) / FRESH  # noqa: B023
+        there = other.taken(lambda: other.bench(script, "-M", "simple", "-t", "1")) / FRESH
+        if number:  # the first round warms
+            ratios.append(here / there)
+            pairs.append((here, there))
+    here, there = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return _said(
+        "never asked, 300,000 rows, server cpu", ratios, 60,
+        f"{here * 1e3:.1f} ms against {there * 1e3:.1f} ms", least=False,
     )  # fmt: skip
-    # Values are part of the text: pgbench's are else typed by nobody.
-    first = mine.taken(lambda: mine.bench(fresh, "-M", "simple", "-t", "40")) / 40
+
+
+def _extended(server: Server, sql: str, count: int) -> None:
+    """A statement so often by Parse, Bind, Describe, Execute and Sync, sent together."""
+    text = sql.encode() + b"\0"
+    parts = ((b"P", b"\0" + text + bytes(2)), (b"B", bytes(8)), (b"D", b"P\0"), (b"E", bytes(5)))
+    sent = b"".join(kind + struct.pack("!i", 4 + len(body)) + body for kind, body in parts)
+    client = Client(server.port)
+    client.start(user=server.user, database=server.database)
+    for _ in range(count):
+        client.socket.sendall(sent + b"S\0\0\0\4")
+        found = b""
+        while not found.endswith(b"Z\0\0\0\5I"):
+            found += client.socket.recv(1 << 16)
+        if (sql and b"SELECT 1\0" not in found) or found.startswith(b"E"):
+            raise SystemExit(f"{sql}: {found!r}")
+    client.send("X")
+    client.close()
+
+
+def _repeated(mine: Server, other: Server, folder: Path) -> bool:
+    (folder / "again.sql").write_text(SMALL + ";")
+    _extended(mine, SMALL, 500)
+    ratios, pairs, far = [], [], []
+    for _ in range(ROUNDS):
+        here = mine.taken(lambda: _extended(mine, SMALL, 3000)) / 3000
+        empty = mine.taken(lambda: _extended(mine, "", 5000)) / 5000
+        there = other.taken(lambda: _extended(other, "", 5000)) / 5000
+        ratios.append(here / empty)
+        far.append(here / there)
+        pairs.append((here, empty, there))
+    here, empty, there = (statistics.median(side) for side in zip(*pairs, strict=True))
+    kept = _said(
+        "repeated, against an empty query", ratios, 5,
+        f"{here * 1e6:.0f} us against {empty * 1e6:.0f} us", least=False,
+    )  # fmt: skip
     print(
-        f"     wire the same count, asked for the first time        {first / theirs:8.0f}x"
-        f"  no limit   ({first * 1e3:.1f} ms)"
+        f"     wire {'repeated, against an empty query of PostgreSQL':<50}"
+        f" {statistics.median(far):8.2f}x  no limit"
+        f"   (ours is {empty / there:.1f}x, theirs {there * 1e6:.0f} us)"
     )
     return kept
 
@@ -269,7 +328,7 @@ def _rows(mine: Server, other: Server) -> bool:
             pairs.append((here, theirs))
     here, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
     return _said(
-        f"{ROWS:,} x 5 rows as text, server cpu", ratios, 3,
+        f"{ROWS:,} x 5 rows as text, server cpu", ratios, 2,
         f"{here:.2f} s against {theirs:.2f} s", least=False,
     )  # fmt: skip
 
@@ -299,7 +358,10 @@ def main() -> int:
         _loaded(other, folder)
         mine = stack.enter_context(ours(folder, paths))
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-        kept = [_small(mine, other, folder), _rows(mine, other), _clients(mine, folder)]
+        kept = [
+            _repeated(mine, other, folder), _rows(mine, other), _clients(mine, folder),
+            _never(mine, other, folder),
+        ]  # fmt: skip
     return int(not all(kept))
 
 

@@ -304,8 +304,15 @@ def test_a_mark_on_another_disk(history, tmp_path):
     shutil.copy(beside(history), away)
     put_back(history)
     beside(history).unlink()
-    with pytest.raises(HistoryError, match="older than its mark"), Keeper(history, away):
+    with pytest.raises(HistoryError, match="older than its mark") as told, Keeper(history, away):
         pass
+    # A command that is told without the mark would find none beside the history.
+    assert f"privsql history accept {history} --mark {away}" in str(told.value.hint)
+    history.unlink()
+    with pytest.raises(HistoryError, match="is missing") as told:
+        check_present(history, away)
+    assert f"restore FILE -o {history} --mark {away};" in str(told.value.hint)
+    assert f"accept {history} --mark {away}" in str(told.value.hint)
 
 
 def test_a_mark_in_a_folder_that_is_none(history, tmp_path):

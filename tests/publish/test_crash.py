@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
+from privsql.release.folder import MANIFEST, read_index
 from tests.publish.test_job import SPEC, clinic, left_behind, publish
+from tests.sizes import sized
 
 ROOT = Path(__file__).parents[2]
 ROWS = 3_000
@@ -126,6 +129,44 @@ def test_killed_after_the_rename_the_new_release_is_whole(place):
     assert privsql.release.open(place / "out.duckdb").manifest.privacy.seeded
     publish(place, force=True)
     assert left_behind(place) == ["out.duckdb"]
+
+
+@pytest.mark.parametrize("moment", ["rows", "commit_release", "after commit_release"])
+def test_a_folder_is_the_old_release_or_the_new_one(place, moment):
+    publish(place, out="out/")
+    before = privsql.release.open(place / "out").manifest
+    killed(place, moment, "out/")
+    after = privsql.release.open(place / "out").manifest
+    assert (after == before) == (not moment.startswith("after"))
+    publish(place, out="out/", force=True)
+    assert left_behind(place) == ["out"]
+
+
+def test_a_folder_survives_a_kill_at_any_moment(place):
+    """At random moments, over and over, with what the last one left behind still there."""
+    publish(place, out="out/")
+    rng = random.Random(3)
+    code = "import privsql\nprint('there', flush=True)\nprivsql.publish("
+    code += "'raw.parquet', 'out/', spec='spec.toml', seed=8, force=True)"
+    for _ in range(sized(4, 300)):
+        with subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=place,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+        ) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(rng.uniform(0, 1.5))
+            child.kill()
+        opened = privsql.release.open(place / "out")
+        with opened.connection() as con:
+            assert con.execute("SELECT count(*) FROM patients").fetchall() == [(ROWS,)]
+    publish(place, out="out/", force=True)
+    assert left_behind(place) == ["out"]
+    named = {part.file for part in read_index(place / "out").parts} | {MANIFEST}
+    found = (place / "out").rglob("*")
+    assert {p.relative_to(place / "out").as_posix() for p in found if p.is_file()} == named
 
 
 def test_leftovers_of_a_name_with_magic_in_it_are_swept_and_no_others(place):

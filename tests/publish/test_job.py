@@ -66,7 +66,7 @@ def publish(place: Path, spec: str = SPEC, out: str = "out.duckdb", **options):
     (place / "spec.toml").write_text(spec)
     options = {"seed": 7} | options
     source = options.pop("source", str(place / "raw.parquet"))
-    return privsql.publish(source, place / out, spec=place / "spec.toml", **options)
+    return privsql.publish(source, f"{place}/{out}", spec=place / "spec.toml", **options)
 
 
 def rows(place: Path, query: str, out: str = "out.duckdb"):

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import privsql
 from privsql.errors import DataError
 from privsql.fronts.cli.main import main
+from privsql.publish import misfits as misfits_module
 from privsql.publish.misfits import misfits
 from privsql.publish.source import open_source
 from privsql.release.spec import parse_spec
@@ -288,3 +289,42 @@ def test_the_command_shows_values_only_where_asked(tmp_path):
         assert "column ill: 1 value lies outside the list of 2 values (row 11)" in done.stderr
         assert ("plague" in done.stderr) == shown
     assert not (tmp_path / "r.duckdb").exists()
+
+
+@pytest.mark.parametrize(
+    ("domain", "values"),
+    [
+        ("{ lower = 0, upper = 8, step = 2 }", pa.array([0, 3, 8, None], pa.int32())),
+        ("{ lower = 0, upper = 8, step = 2 }", pa.array([0, 9, 3], pa.uint8())),
+        ("{ lower = 0, upper = 8, step = 2 }", pa.array([0, -2, 3], pa.int64())),
+        ("{ lower = 0.0, upper = 9.0, step = 0.5 }", pa.array([0.1, 9.2, -0.2], pa.float64())),
+        ("{ lower = 0.0, upper = 9.0, step = 0.5 }", pa.array([0.1, 9.3], pa.float64())),
+        ("{ lower = 0.0, upper = 9.0, step = 0.5 }", pa.array([1.0, np.nan, 2.0], pa.float64())),
+        ("{ lower = 0.0, upper = 9.0, step = 0.5 }", pa.array([1.0, -np.inf], pa.float32())),
+        ("{ lower = 2000-01-01, upper = 2000-12-31, step = '1 month' }", pa.array([10957, 11322],
+                                                                                 pa.date32())),
+        ("{ lower = 2000-01-01, upper = 2000-12-31, step = '1 month' }", pa.array([10956, 11322],
+                                                                                 pa.date32())),
+        ("{ lower = 0, upper = 8 }", pa.array([None, None], pa.int32())),
+        ("{ lower = 0, upper = 8 }", pa.array([], pa.int32())),
+        ("['flu', 'cold']", pa.array(["flu", "gout"])),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("nullable", [True, False])
+def test_the_ends_of_a_column_tell_what_a_pass_over_its_values_finds(
+    tmp_path, domain, values, nullable, monkeypatch
+):
+    spec = parse_spec(
+        '[release]\ntable = "t"\n[columns.x]\nrole = "sensitive"\nmechanism = "uniform"\n'
+        f"retention = 0.5\ndomain = {domain}\nnullable = {str(nullable).lower()}\n"
+        '[columns.age]\nrole = "sensitive"\nmechanism = "uniform"\nretention = 0.5\n'
+        "domain = { lower = 0, upper = 9 }\n"
+    )
+    table = pa.table({"x": values, "age": pa.array([1] * len(values), pa.int32())})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = open_source([str(tmp_path / "rows.parquet")])
+    quick = misfits(source, spec, before=3)
+    monkeypatch.setattr(misfits_module, "_unsettled", lambda source, looks: (None, looks))
+    whole = misfits(source, spec, before=3)
+    assert quick == whole
+    assert whole.rows == len(values)

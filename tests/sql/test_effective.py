@@ -129,7 +129,8 @@ def test_most_effective_rows_are_bounded_by_the_values_that_rows_can_have(size):
             count=[0.0] * 5,
             support=tuple(values.tolist()),
         )
-        given = exp.Select(expressions=[bound.most(0)]).from_("given").sql("duckdb")
+        nearest = exp.Select(expressions=bound.nearest(0)).from_("given").subquery("nearest")
+        given = exp.Select(expressions=[bound.most(0)]).from_(nearest).sql("duckdb")
         found = duckdb.execute(
             "WITH given(second_0, centre_0, rows_0)"
             f" AS (VALUES (?::DOUBLE, ?::DOUBLE, ?::DOUBLE)) {given}",

@@ -50,7 +50,7 @@ from privsql.sql.postgres.read import read
 PREFIX = "privsql-served-"
 ATTEMPTS = 5
 TRIMMED = 10.0  # seconds between two times that freed memory is given back
-RESTED = 300.0  # seconds after which a session that nobody uses is closed
+RESTED = 60.0  # seconds after which a session that nobody uses is closed: it has 50 MB
 log = logging.getLogger("privsql.pgwire")
 
 

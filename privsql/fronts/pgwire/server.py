@@ -126,6 +126,7 @@ class Server:
             raise OperationalError(f"cannot listen on {host}:{port}: {problem.strerror}") from None
         self._looking = [
             asyncio.create_task(self._look_for_news()),
+            asyncio.create_task(self._tidy()),
             asyncio.create_task(self._look_for_sleepers()),
         ]
         return [each.getsockname()[:2] for each in self._server.sockets]
@@ -273,9 +274,17 @@ class Server:
             await asyncio.sleep(self.allowance.look)
             try:
                 await asyncio.to_thread(self._house.refresh)
-                await asyncio.to_thread(self._house.tidy)
             except Exception as problem:
                 log.error("looking for new releases failed", exc_info=problem)
+
+    async def _tidy(self) -> None:
+        """Twice a second: what is not used is closed, what will be is made."""
+        while True:
+            await asyncio.sleep(0.5)
+            try:
+                await asyncio.to_thread(self._desk.tidy)
+            except Exception as problem:
+                log.error("tidying up failed", exc_info=problem)
 
     async def _look_for_sleepers(self) -> None:
         """End connections that ask nothing, or read nothing, for too long."""

@@ -12,7 +12,7 @@ import re
 import zoneinfo
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 from privsql.fronts.pgwire.errors import (
     BadSettingError,
@@ -243,7 +243,7 @@ class RunTime:
     @property
     def options(self) -> dict[str, object]:
         """Our settings that differ from the default, as options of a statement."""
-        now = asdict(self.settings).items()
+        now = vars(self.settings).items()
         return {name: value for name, value in now if value != getattr(_DEFAULTS, name)}
 
     @staticmethod

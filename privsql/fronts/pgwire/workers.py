@@ -322,6 +322,11 @@ class Desk:
         state = tuple(version.number for version in versions.values())
         return self._lookups.lease(state, {name: v.manifest for name, v in versions.items()})
 
+    def tidy(self) -> None:
+        """Close what nobody uses, and have ready what somebody will wait for."""
+        self.house.tidy()
+        self._lookups.tidy()
+
     def close(self) -> None:
         """Take no more work; what is under way is waited for."""
         self.reading.close(wait=False)

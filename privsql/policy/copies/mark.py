@@ -100,6 +100,11 @@ def beside(history: Path) -> Path:
     return history.with_name(f"{history.name}.mark")
 
 
+def _typed(history: Path, path: Path) -> str:
+    """A history and its mark as the arguments of a command."""
+    return f"{history}" if path == beside(history) else f"{history} --mark {path}"
+
+
 def read_mark(path: Path) -> Mark | None:
     """Read a mark; None where there is none."""
     try:
@@ -212,8 +217,9 @@ def check_present(history: Path, path: Path | None = None) -> None:
         number = how_many(len(mark.accounts), "account")
         raise HistoryError(
             f"the history {history} is missing, and its mark {path} knows of entries of {number}",
-            hint=f"put it back, or restore a backup: privsql history restore FILE -o {history};"
-            f" to begin with nothing: privsql history accept {history}",
+            hint="put it back, or restore a backup: privsql history restore FILE -o"
+            f" {_typed(history, path)}; to begin with nothing: privsql history accept"
+            f" {_typed(history, path)}",
         )
 
 
@@ -295,7 +301,7 @@ class Keeper:
             raise HistoryError(
                 f"the mark {self._path} of the history {self._history} is missing",
                 hint="put it back; without it nobody can tell whether the history is the newest"
-                f" one: to go on, privsql history accept {self._history}",
+                f" one: to go on, privsql history accept {_typed(self._history, self._path)}",
             )
         mark = mark or Mark(name or new_name(), found)
         if name not in (None, mark.history):
@@ -353,7 +359,7 @@ def _rolled_back(history: Path, path: Path, lost: Sequence[Loss]) -> HistoryErro
         f"the history {history} is older than its mark {path}: entries of"
         f" {how_many(len(lost), 'account')} are missing ({shown})",
         hint="put back the newest history; to go on with this one, with these accounts closed:"
-        f" privsql history accept {history}",
+        f" privsql history accept {_typed(history, path)}",
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from privsql.sql.bind.pieces import Branch, Piece, Separator, counting, pieces_of, times, within
-from privsql.sql.nodes import Unsupported, column, every, name_of, number, when, wrapped
+from privsql.sql.nodes import Unsupported, column, copied, every, name_of, number, when, wrapped
 
 # Names of DuckDB that mean the same.
 SAME = {
@@ -246,7 +246,7 @@ def _pairwise(name: str, b: Cell, v: Pair, prefix: str) -> Formula:
 
 
 def _product(one: exp.Expr, two: exp.Expr) -> exp.Expr:
-    return _paren(exp.Mul(this=one.copy(), expression=two.copy()))
+    return _paren(exp.Mul(this=copied(one), expression=copied(two)))
 
 
 def _minus_square(mean: exp.Expr, one: exp.Expr, two: exp.Expr) -> exp.Expr:
@@ -283,12 +283,12 @@ def _over(top: exp.Expr, bottom: exp.Expr) -> exp.Expr:
 
 def unless_zero(n: exp.Expr, value: exp.Expr) -> exp.Expr:
     """NULL where nothing was counted, as SQL's SUM of nothing."""
-    return when(exp.NEQ(this=n.copy(), expression=number(0)), value.copy())
+    return when(exp.NEQ(this=copied(n), expression=number(0)), copied(value))
 
 
 def _rounding(scale: exp.Expr) -> exp.Expr:
     """What may be left of nothing where squares of this size were subtracted."""
-    return exp.Mul(this=number(1e-12), expression=exp.Abs(this=scale.copy()))
+    return exp.Mul(this=number(1e-12), expression=exp.Abs(this=copied(scale)))
 
 
 def _positive(node: exp.Expr, scale: exp.Expr) -> exp.Expr:
@@ -302,12 +302,12 @@ def _positive(node: exp.Expr, scale: exp.Expr) -> exp.Expr:
 
 def _where_above(node: exp.Expr, *spreads: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
     """NULL unless all spreads are above zero: a root has no slope there, and no error."""
-    above = [exp.GT(this=spread.copy(), expression=_rounding(scale)) for spread, scale in spreads]
+    above = [exp.GT(this=copied(spread), expression=_rounding(scale)) for spread, scale in spreads]
     return when(every(above), node)
 
 
 def _bessel(node: exp.Expr, n: exp.Expr) -> exp.Expr:
     """``node * n / (n - 1)``, NULL up to one row."""
-    share = _over(n.copy(), _paren(exp.Sub(this=n.copy(), expression=number(1))))
-    more = exp.GT(this=n.copy(), expression=number(1))
+    share = _over(copied(n), _paren(exp.Sub(this=copied(n), expression=number(1))))
+    more = exp.GT(this=copied(n), expression=number(1))
     return when(more, exp.Mul(this=wrapped(node), expression=share))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Literal
 
 from sqlglot import exp
@@ -29,6 +29,7 @@ from privsql.sql.nodes import (
     aliases_of,
     bare,
     columns_of,
+    copied,
     given,
     place_of,
 )
@@ -113,6 +114,17 @@ class Block:
     joins: dict[str, str]  # alias of a joined table -> the sensitive column it hangs on, or ""
     conditions: tuple[exp.Expr, ...] = ()  # of WHERE, as they were written
 
+    @cached_property
+    def pieces(self) -> tuple[list[Piece], list[list[int]]]:
+        """All different pieces, and those of each base by their place."""
+        found: list[Piece] = []
+        index: dict[str, int] = {}
+        for base in self.bases:
+            for piece in base:
+                if index.setdefault(piece.key, len(found)) == len(found):
+                    found.append(piece)
+        return found, [[index[piece.key] for piece in base] for base in self.bases]
+
     @property
     def sensitive_keys(self) -> list[int]:
         """Positions of keys with a sensitive column in them."""
@@ -131,13 +143,7 @@ class Block:
 
 def pieces_of_block(block: Block) -> tuple[list[Piece], list[list[int]]]:
     """All different pieces of a block, and those of each base by their place."""
-    found: list[Piece] = []
-    index: dict[str, int] = {}
-    for base in block.bases:
-        for piece in base:
-            if index.setdefault(piece.key, len(found)) == len(found):
-                found.append(piece)
-    return found, [[index[piece.key] for piece in base] for base in block.bases]
+    return block.pieces
 
 
 def owners(node: exp.Expr, catalog: Catalog, joins: Mapping[str, str]) -> set[str]:
@@ -210,7 +216,7 @@ class Builder:
             if not isinstance(join.table, exp.Table):
                 self._refusing.query(join.table.this)
             if self._joins[join.alias] and join.kind == "INNER":
-                where.append(given(join.on[0][1].copy()))
+                where.append(given(copied(join.on[0][1])))
         guards = tuple(node for node in where if not self.sensitive(node) and not is_true(node))
         conditions = [self._separator.condition(node) for node in where if self.sensitive(node)]
         branches = reduce(within, conditions, [Branch()])

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from privsql.errors import DataError, ProgrammingError
 from privsql.sql.catalog import PUBLISHED
-from privsql.sql.nodes import bare, cast, named, sql
+from privsql.sql.nodes import bare, cast, copied, named, sql
 from privsql.sql.parameters import Parameters, Printed
 
 # The sign with the column on the left, and on the right.
@@ -103,7 +103,7 @@ def values_of(nodes: Mapping[int, exp.Expr], run: Callable[[exp.Expr], pa.Table]
     """What constants are, by DuckDB."""
     if not nodes:
         return {}
-    asked = [named(node.copy(), f"value{i}") for i, node in nodes.items()]
+    asked = [named(copied(node), f"value{i}") for i, node in nodes.items()]
     (row,) = run(exp.Select(expressions=asked)).to_pylist()
     return dict(zip(nodes, row.values(), strict=True))
 
@@ -126,7 +126,7 @@ class Constants:
             texts = {i: values.get(i) for i in asked if isinstance(values.get(i), str)}
             texts = {i: text for i, text in texts.items() if not _is_text(pairs[i][1])}
             values |= dict.fromkeys(texts)
-            values |= self._run({i: cast(pairs[i][0].copy(), pairs[i][1]) for i in texts})
+            values |= self._run({i: cast(copied(pairs[i][0]), pairs[i][1]) for i in texts})
             for i in asked:
                 found[i] = values.get(i)
         return found

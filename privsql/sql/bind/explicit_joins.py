@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.nodes import bare, column, conjuncts, every, sql
+from privsql.sql.nodes import bare, column, conjuncts, copied, every, sql
 
 
 @dataclass(frozen=True)
@@ -189,14 +189,14 @@ def _left_join(
 def _filtered(node: exp.Expr, condition: exp.Expr, names: Sequence[str]) -> exp.Expr:
     """The rows of a public table that satisfy a condition, under the table's own name."""
     chosen = exp.Select(expressions=[column(name, node.alias_or_name) for name in names])
-    chosen.from_(node.copy(), copy=False)
-    chosen.set("where", exp.Where(this=condition.copy()))
+    chosen.from_(copied(node), copy=False)
+    chosen.set("where", exp.Where(this=copied(condition)))
     alias = exp.TableAlias(this=exp.to_identifier(node.alias_or_name, quoted=True))
     return exp.Subquery(this=chosen, alias=alias)
 
 
 def _join(source: Source, on: exp.Expr) -> exp.Join:
-    made = source.join.copy() if source.join is not None else exp.Join()
+    made = copied(source.join) if source.join is not None else exp.Join()
     made.set("this", source.node)
     made.set("kind", None if source.left else "INNER")
     made.set("on", on)
@@ -226,7 +226,7 @@ def _shared(node: exp.Expr) -> Iterator[exp.Expr]:
     known: Mapping[str, exp.Expr] = {sql(bare(e)): bare(e) for e in conjuncts(branches[0])}
     for text, each in known.items():
         if text in common and isinstance(each, exp.EQ):
-            yield each.copy()
+            yield copied(each)
 
 
 def _branches(node: exp.Expr) -> Iterator[exp.Expr]:

@@ -20,8 +20,10 @@ from privsql.sql.nodes import (
     bare,
     column,
     conjuncts,
+    copied,
     is_aggregate,
     is_call,
+    of_kind,
     outermost,
     queries_of,
     replace_below,
@@ -73,7 +75,7 @@ class Rows:
             return None
         if len(found) > 1 and name not in self.merged:
             raise UnknownColumn(f"column {node.name!r} is ambiguous", hint="name its table as well")
-        return found[0].copy()
+        return copied(found[0])
 
     def all_columns(self, table: str = "") -> Iterator[tuple[str, exp.Expr]]:
         """What ``*`` stands for."""
@@ -143,8 +145,8 @@ class Sources:
                     "the published table is on the outer side of a join",
                     hint="begin FROM with the published table",
                 )
-            turned = join.copy()
-            turned.set("this", source.copy())
+            turned = copied(join)
+            turned.set("this", copied(source))
             start, rest = join.this, [turned, *rest[1:]]
         rows = self._start(start)
         for join in rest:
@@ -198,14 +200,14 @@ class Sources:
         query = self._cte(node) if isinstance(node, exp.Table) else None
         if query is not None:
             alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
-            made: exp.Expr = exp.Subquery(this=query.copy(), alias=alias.copy())
+            made: exp.Expr = exp.Subquery(this=copied(query), alias=copied(alias))
         elif isinstance(node, exp.Values):
-            made = exp.Subquery(this=node.copy(), alias=node.args["alias"].copy())
+            made = exp.Subquery(this=copied(node), alias=copied(node.args["alias"]))
             made.this.set("alias", None)
         else:
-            made = node.copy()
-        own = {cte.alias.casefold() for cte in made.find_all(exp.CTE)}
-        for each in list(made.find_all(exp.Table)):
+            made = copied(node)
+        own = {cte.alias.casefold() for cte in of_kind(made, exp.CTE)}
+        for each in of_kind(made, exp.Table):
             if each is not made and each.name.casefold() not in own and self._cte(each) is not None:
                 each.replace(self._written_out(each))
         return made
@@ -234,7 +236,7 @@ class Sources:
             its = item.columns.get(name.name.casefold())
             if ours is None or its is None:
                 raise UnknownColumn(f"USING names {name.name!r}, which is not in both tables")
-            on.append((ours, its[1].copy()))
+            on.append((ours, copied(its[1])))
             merged.add(name.name.casefold())
         if condition := join.args.get("on"):
             on += _equalities(canonical(condition, wider, {}), alias)
@@ -439,7 +441,7 @@ def _resolved(
             preferred = depth == 0 and alias is not None and first(each, within)
             found = None if preferred else rows.find(each)
             if found is None and alias is not None and depth < 8:
-                return exp.Paren(this=resolve(alias.copy(), depth + 1, within))
+                return exp.Paren(this=resolve(copied(alias), depth + 1, within))
             if found is None:
                 raise UnknownColumn(f"there is no column {each.sql('duckdb')!r} here")
             if isinstance(found, exp.Column):
@@ -450,7 +452,7 @@ def _resolved(
         replace_below(each, lambda below: resolve(below, depth, within))
         return each
 
-    return resolve(node.copy(), 0, False)
+    return resolve(copied(node), 0, False)
 
 
 def _outside_aggregates(node: exp.Expr) -> Iterator[exp.Column]:

@@ -25,7 +25,7 @@ from itertools import product
 
 from sqlglot import exp
 
-from privsql.sql.nodes import Unsupported, bare, cast, given, sql, wrapped
+from privsql.sql.nodes import Unsupported, bare, cast, copied, given, sql, wrapped
 
 # A condition that mixes more sensitive parts than this with public ones in one OR.
 MOST_PARTS = 4
@@ -305,8 +305,8 @@ def _substituted(node: exp.Expr, values: dict[str, bool | None]) -> Residue:
         wanted = bool(node.expression.this)
         if inner is None or isinstance(inner, bool):
             return inner is wanted
-        return exp.Is(this=wrapped(inner), expression=node.expression.copy())
-    return node.copy()
+        return exp.Is(this=wrapped(inner), expression=copied(node.expression))
+    return copied(node)
 
 
 def _either(node: exp.Connector, left: Residue, right: Residue) -> Residue:

@@ -13,6 +13,7 @@ from privsql.sql.nodes import (
     chained,
     choose,
     column,
+    copied,
     is_call,
     name_of,
     named,
@@ -61,7 +62,7 @@ class Remainder:
         if qualify := select.args.get("qualify"):
             plain.set("qualify", exp.Qualify(this=rewritten(qualify.this)))
         if order := select.args.get("order"):
-            made = order.copy()
+            made = copied(order)
             for ordered in made.expressions:
                 inner = bare(ordered.this)
                 position = isinstance(inner, exp.Literal) and not inner.is_string
@@ -73,7 +74,7 @@ class Remainder:
             plain.set("windows", list(map(rewritten, windows)))
         for clause in ("limit", "offset", "distinct"):
             if part := select.args.get(clause):
-                plain.set(clause, part.copy())
+                plain.set(clause, copied(part))
         return plain
 
     def _replace(self, node: exp.Expr, keys: dict[str, int]) -> exp.Expr:
@@ -83,7 +84,7 @@ class Remainder:
         if text in keys:
             return column(KEY(keys[text]))
         if isinstance(node, exp.Query):
-            return node.copy()
+            return copied(node)
         if name_of(node) in ("grouping", "grouping_id"):
             texts = [sql(bare(e)) for e in node.expressions or [node.this]]
             if any(text not in keys for text in texts):
@@ -94,7 +95,7 @@ class Remainder:
             ]
             return exp.Paren(this=cast(chained(exp.Add, bits), "BIGINT"))
         if isinstance(node, exp.Window):
-            made: exp.Expr = node.copy()
+            made: exp.Expr = copied(node)
             inner = made.this
             while isinstance(inner, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
                 if isinstance(inner, exp.Filter):
@@ -118,7 +119,7 @@ class Remainder:
                 hint="put it into GROUP BY, or into an aggregate",
                 place=place_of(node, self._text),
             )
-        made = node.copy()
+        made = copied(node)
         self._replace_children(made, keys)
         return made
 

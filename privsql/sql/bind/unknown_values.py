@@ -19,6 +19,7 @@ from privsql.sql.bind.block import Leaf
 from privsql.sql.bind.comparisons import Comparison, Constants, comparisons, uses
 from privsql.sql.bind.rounded_values import grid_text, is_worth_telling, judge
 from privsql.sql.catalog import Catalog, Sensitive
+from privsql.sql.nodes import copied
 from privsql.sql.parameters import Parameters
 from privsql.sql.reconstruct.columns import KEY
 
@@ -98,5 +99,5 @@ def _expressions(leaf: Leaf) -> Iterator[exp.Expr]:
 def _as_key(node: exp.Expr, leaf: Leaf) -> exp.Expr:
     found = KEY.number(node.name) if isinstance(node, exp.Column) else None
     if found is not None and found < len(leaf.block.keys):
-        return leaf.block.keys[found].expression.copy()
+        return copied(leaf.block.keys[found].expression)
     return node

@@ -35,6 +35,7 @@ from privsql.sql.nodes import (
     choose,
     column,
     columns_of,
+    copied,
     every,
     named,
     number,
@@ -187,14 +188,14 @@ class Membership:
     def _keyed(self) -> exp.Select:
         made = exp.Select()
         for i, key in self._public:
-            choose(made, named(key.expression.copy(), KEY(i)))
+            choose(made, named(copied(key.expression), KEY(i)))
         for i, key in self._public:
             flag: exp.Expr = number(0)
             if self._several:
-                flag = exp.Grouping(expressions=[key.expression.copy()])
+                flag = exp.Grouping(expressions=[copied(key.expression)])
             choose(made, named(flag, GROUPING(i)))
         for i, node in enumerate(self._hidden):
-            choose(made, named(node.copy(), HIDDEN(i)))
+            choose(made, named(copied(node), HIDDEN(i)))
         return made
 
     @property
@@ -221,14 +222,14 @@ class Membership:
             if not self._block.joins[join.alias]:
                 made = joined_to(made, join.table, join.alias, join.on, join.kind)
         for guard in self._block.guards:
-            made.where(guard.copy(), copy=False)
+            made.where(copied(guard), copy=False)
         return made
 
     def _grouped(self, made: exp.Select, *more: exp.Expr) -> exp.Select:
         keys = {i: key.expression for i, key in self._public}
         chosen = dict.fromkeys(tuple(i for i in each if i in keys) for each in self._block.sets)
         sets = [
-            [node.copy() for node in (*(keys[i] for i in each), *more, *self._hidden)]
+            [copied(node) for node in (*(keys[i] for i in each), *more, *self._hidden)]
             for each in (chosen if self._several else [keys])
         ]
         if self._several:
@@ -270,7 +271,7 @@ def secrets_of_tuples(catalog: Catalog, former: bool = False) -> exp.Select:
         choose(made, named(exp.Sum(this=secret), SECRET(b)))
     made.from_(table(catalog.table, PUBLISHED), copy=False)
     made.append("joins", _with_tuples(catalog))
-    return made.group_by(atom.copy(), copy=False).order_by(column("atom"), copy=False)
+    return made.group_by(copied(atom), copy=False).order_by(column("atom"), copy=False)
 
 
 def secret_number(b: int, former: bool = False) -> exp.Expr:
@@ -419,7 +420,7 @@ def support_of(pieces: Iterable[Piece]) -> exp.Expr | None:
         parts = list(piece.guards)
         if piece.value is not None and next(columns_of(piece.value), None) is not None:
             parts.append(exp.NEQ(this=wrapped(piece.value), expression=number(0)))
-        whole = every(part.copy() for part in parts)
+        whole = every(copied(part) for part in parts)
         if whole is None:
             return None
         found.setdefault(sql(whole), whole)

@@ -27,6 +27,7 @@ from privsql.sql.expressions import call, same
 from privsql.sql.nodes import (
     choose,
     column,
+    copied,
     cte,
     derived,
     every,
@@ -54,12 +55,15 @@ from privsql.sql.reconstruct.sums import Step
 
 
 def constants(block: Block, states: Step) -> exp.Select:
-    """INFORMATIVE: whether each piece is informative, where no key and no column is hidden."""
+    """INFORMATIVE: whether each piece is informative, where no key and no column is hidden.
+
+    The query of the states is in it as it is, not a copy.
+    """
     pieces, _ = pieces_of_block(block)
     made = exp.Select()
     for t in range(len(pieces)):
         choose(made, named(_informative(block, t, None), INFORMATIVE(t)))
-    return made.from_(derived(states.query.copy(), "states"), copy=False)
+    return made.from_(derived(states.query, "states"), copy=False)
 
 
 def together(
@@ -79,7 +83,7 @@ def together(
     parts = [_set(block, chosen, count, hidden, members, weighted) for chosen in block.sets]
     whole = derived(union_all(parts, by_name=True), "cells")
     made = exp.Select(expressions=[exp.Star()]).from_(whole, copy=False)
-    made.set("with_", exp.With(expressions=[cte("states", states.query.copy())]))
+    made.set("with_", exp.With(expressions=[cte("states", copied(states.query))]))
     return made
 
 
@@ -168,7 +172,7 @@ def _informative(block: Block, t: int, count: int | None) -> exp.Expr:
     constant: exp.Expr = exp.EQ(this=low, expression=high)
     if count is not None:
         all_of_them = exp.EQ(this=exp.Count(this=exp.Star()), expression=number(count))
-        zero = exp.EQ(this=low.copy(), expression=number(0))
+        zero = exp.EQ(this=copied(low), expression=number(0))
         either = exp.Or(this=all_of_them, expression=zero)
         constant = exp.And(this=constant, expression=exp.Paren(this=either))
     return exp.Not(this=wrapped(constant))

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from privsql.sql.disclosure.group_ranges import masked
 from privsql.sql.disclosure.rounding import rounded
-from privsql.sql.nodes import cte, derived, star_of, table
+from privsql.sql.nodes import copied, cte, derived, star_of, table
 from privsql.sql.parameters import Parameters, Printed
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.reconstruct.columns import COVARIANCE, WITH_TOTAL
@@ -47,7 +47,7 @@ class Final:
         """
         if not changes:
             return self.printed
-        made = self._tree.copy()
+        made = copied(self._tree)
         with_ = made.args["with_"]
         for change in changes:
             name, opened = f"{change.plan.prefix}_block", f"{change.plan.prefix}_open"

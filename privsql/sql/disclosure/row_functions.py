@@ -39,6 +39,7 @@ from privsql.sql.nodes import (
     column,
     columns_of,
     conjuncts,
+    copied,
     derived,
     every,
     named,
@@ -95,9 +96,9 @@ class Weight:
             return None
         value: exp.Expr = number(1)
         if self.values:
-            doubles = [cast(wrapped(each.copy()), "DOUBLE") for each in self.values]
+            doubles = [cast(wrapped(copied(each)), "DOUBLE") for each in self.values]
             value = chained(exp.Mul, doubles)
-        guard = every(each.copy() for each in self.conditions)
+        guard = every(copied(each) for each in self.conditions)
         return value if guard is None else cast(when(guard, value, number(0)), "DOUBLE")
 
 
@@ -186,9 +187,9 @@ class CellSets:
         """Per distinct public tuple its keys, and alpha of each weight."""
         made = exp.Select()
         for i in keys:
-            choose(made, named(self._block.keys[i].expression.copy(), KEY(i)))
+            choose(made, named(copied(self._block.keys[i].expression), KEY(i)))
         for h in ways:
-            choose(made, named(self._hidden[h].copy(), HIDDEN(h)))
+            choose(made, named(copied(self._hidden[h]), HIDDEN(h)))
         choose(made, named(column("rowid", PUBLISHED), "atom"))
         for v, weight in weights.items():
             own = Weight(
@@ -200,7 +201,7 @@ class CellSets:
         if self._by_atom:
             made = self._joined(made)
         for guard in self._of_atoms:
-            made.where(guard.copy(), copy=False)
+            made.where(copied(guard), copy=False)
         return made
 
     def _joined(self, made: exp.Select) -> exp.Select:
@@ -222,7 +223,7 @@ class CellSets:
             return None
         made = exp.Select(expressions=[named(column("rowid", PUBLISHED), ROW)])
         for name, node in shown.items():
-            choose(made, named(node.copy(), name))
+            choose(made, named(copied(node), name))
         value = Weight((), tuple(values)).node() or number(1)
         choose(made, named(value, VALUE))
         made.from_(table(self._catalog.table, PUBLISHED), copy=False)
@@ -230,7 +231,7 @@ class CellSets:
             made = self._joined(made)
         found = {sql(node): node for node in conditions}
         for text in sorted(found):
-            made.where(found[text].copy(), copy=False)
+            made.where(copied(found[text]), copy=False)
         return text_of(inlined(made, self._parameters), used_up=True)
 
     # -- in memory -----------------------------------------------------------------------

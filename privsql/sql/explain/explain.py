@@ -256,7 +256,7 @@ class _Writer:
         name = "Fieller's" if aggregate == "avg" else "Wald"
         bound = ""
         if self.plan.moments:
-            second = self.plan.doubtful is not None
+            second = bool(self.plan.doubtful)
             bound = ", for which the scan gives a lower bound"
             bound += "; where that is below, a second scan counts states" if second else ""
         return f"{name}, called reliable from 20 effective rows on{bound}"

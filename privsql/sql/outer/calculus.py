@@ -17,7 +17,7 @@ from functools import reduce
 from sqlglot import exp
 
 from privsql.sql.expressions import nonzero, quotient
-from privsql.sql.nodes import bare, columns_of, given, number, wrapped
+from privsql.sql.nodes import bare, columns_of, copied, given, number, wrapped
 
 FLOATS = ("DOUBLE", "FLOAT", "REAL", "DECIMAL")
 
@@ -116,7 +116,7 @@ def divide(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     below = bare(two)
     if not isinstance(below, exp.Nullif):
         below = nonzero(wrapped(below))
-    return quotient(one, below.copy())
+    return quotient(one, copied(below))
 
 
 def size_of(node: exp.Expr) -> exp.Expr:
@@ -166,7 +166,7 @@ def _case(node: exp.Expr, slope: Slope) -> exp.Expr:
     subject = node.args.get("this")
     if subject is not None and moves(subject, slope):
         raise NotSmooth
-    made = node.copy()
+    made = copied(node)
     for when in made.args["ifs"]:
         when.set("true", derivative(when.args["true"], slope))
     if made.args.get("default") is not None:
@@ -229,9 +229,9 @@ _RULES: dict[type[exp.Expr], Callable[[exp.Expr, Slope], exp.Expr]] = {
     # Rounding is for the eye: the error is that of what was rounded.
     exp.Round: lambda node, slope: derivative(node.this, slope),
     exp.Pow: _power,
-    exp.Sqrt: _chain(lambda x: divide(number(0.5), exp.Sqrt(this=x.copy()))),
+    exp.Sqrt: _chain(lambda x: divide(number(0.5), exp.Sqrt(this=copied(x)))),
     exp.Ln: _chain(lambda x: divide(number(1), x)),
-    exp.Exp: _chain(lambda x: exp.Exp(this=x.copy())),
-    exp.Abs: _chain(lambda x: exp.Sign(this=x.copy())),
+    exp.Exp: _chain(lambda x: exp.Exp(this=copied(x))),
+    exp.Abs: _chain(lambda x: exp.Sign(this=copied(x))),
     exp.Greatest: _first,
 }

@@ -29,9 +29,11 @@ from privsql.sql.nodes import (
     bare,
     column,
     columns_of,
+    copied,
     define,
     derived,
     named,
+    of_kind,
     place_of,
     sources_of,
 )
@@ -127,7 +129,7 @@ class Compiler:
             return self._query(around)
         if isinstance(node, exp.Subquery):
             made = self._query(node.this)
-            outer = node.copy()
+            outer = copied(node)
             outer.set("this", made.tree)
             return replace(made, tree=outer)
         with_ = node.args.get("with_")
@@ -156,11 +158,11 @@ class Compiler:
             made = self._query(cte.this)
             made = self._showing.renamed(made, cte)
             self._showing.compiled[id(cte.this)] = made
-            copied = cte.copy()
-            copied.set("this", made.tree)
-            copied.args["alias"].set("columns", None)
-            kept.append(copied)
-        plain = node.copy()
+            own = copied(cte)
+            own.set("this", made.tree)
+            own.args["alias"].set("columns", None)
+            kept.append(own)
+        plain = copied(node)
         plain.set("with_", None)
         if node is self._outermost:
             self._outermost = plain
@@ -199,7 +201,7 @@ class Compiler:
 
     def _set_operation(self, node: exp.SetOperation) -> Compiled:
         left, right = self._query(node.left), self._query(node.right)
-        made = node.copy()
+        made = copied(node)
         all_rows = isinstance(node, exp.Union) and node.args.get("distinct") is False
         estimates = [a.estimate or b.estimate for a, b in zip(left.outs, right.outs, strict=False)]
         if node.args.get("by_name"):
@@ -233,7 +235,7 @@ class Compiler:
         number = len(self.parts)
         part = self._part(leaf)
         self.parts.append(part)
-        tree = leaf.select.copy()
+        tree = copied(leaf.select)
         with_names(tree)
         known = part.estimates()
         uncertain = [AGGREGATE(i) for i in known]
@@ -361,7 +363,7 @@ class Compiler:
     def _inner(self, node: exp.Expr, part: Part) -> None:
         """Within a leaf: our functions become error bars, sub-queries are compiled."""
         self._showing.subqueries(node)
-        for each in list(node.find_all(exp.Anonymous)):
+        for each in of_kind(node, exp.Anonymous):
             field_ = our_function(each)
             if field_ is None:
                 continue
@@ -380,7 +382,7 @@ class Compiler:
 def _observed(node: exp.Expr, used: list[int]) -> exp.Expr:
     """An expression over what aggregates are in the published table."""
     observed = {AGGREGATE(i): column(OBSERVED(i)) for i in used}
-    return with_columns(node, lambda each: observed.get(each.name, each).copy())
+    return with_columns(node, lambda each: copied(observed.get(each.name, each)))
 
 
 def _class_totals(part: Part) -> list[str]:
@@ -408,11 +410,11 @@ def _with_names(cte: exp.Expr) -> exp.Expr:
     query: exp.Expr = cte.this
     if not alias.columns or not isinstance(query, exp.Select):
         return query
-    made = query.copy()
+    made = copied(query)
     if len(alias.columns) > len(made.expressions) or any(p.is_star for p in made.expressions):
         raise Unsupported("column names after a CTE that selects a star", hint="list its columns")
     for i, name in enumerate(alias.columns):
         old = made.expressions[i]
-        old.replace(named(old.unalias().copy(), name.name))
+        old.replace(named(copied(old.unalias()), name.name))
     alias.set("columns", None)
     return made

@@ -35,7 +35,18 @@ from privsql.sql.expressions import (
     wald,
     with_columns,
 )
-from privsql.sql.nodes import bare, cast, column, columns_of, every, given, number, when, wrapped
+from privsql.sql.nodes import (
+    bare,
+    cast,
+    column,
+    columns_of,
+    copied,
+    every,
+    given,
+    number,
+    when,
+    wrapped,
+)
 from privsql.sql.outer.calculus import (
     NotSmooth,
     add,
@@ -78,14 +89,18 @@ class Bars:
         """Whether an error is available at all."""
         return not self.why
 
-    def field(self, name: str) -> exp.Expr:
-        """One of them by name."""
+    def own(self, name: str) -> exp.Expr:
+        """One of them by name; whoever changes it copies it first."""
         node: exp.Expr = getattr(self, name)
-        return node.copy()
+        return node
+
+    def field(self, name: str) -> exp.Expr:
+        """A copy of one of them by name."""
+        return copied(self.own(name))
 
     def written(self, name: str) -> exp.Expr:
         """One of them by name, with what they share written out."""
-        return realised(self.field(name), dict(self.shared))
+        return realised(self.own(name), dict(self.shared))
 
 
 def realised(node: exp.Expr, made: Mapping[str, exp.Expr]) -> exp.Expr:
@@ -93,7 +108,7 @@ def realised(node: exp.Expr, made: Mapping[str, exp.Expr]) -> exp.Expr:
 
     def written(each: exp.Column) -> exp.Expr:
         known = None if each.table else made.get(each.name)
-        return each if known is None else exp.Paren(this=known.copy())
+        return each if known is None else exp.Paren(this=copied(known))
 
     return with_columns(node, written)
 
@@ -110,7 +125,7 @@ def none(why: str = NOT_AT_HAND) -> Bars:
 
 def exact(node: exp.Expr) -> Bars:
     """An answer without error."""
-    return Bars(number(0.0), node.copy(), node.copy(), exp.Boolean(this=True))
+    return Bars(number(0.0), copied(node), copied(node), exp.Boolean(this=True))
 
 
 # Columns of an estimate: its error bars by field, or None where it has none of its own.
@@ -196,7 +211,7 @@ def doubt_by(own: Bars, more: exp.Expr | None = None) -> exp.Expr:
     zero = number(0)
     holds = exp.And(
         this=exp.LTE(this=wrapped(own.field("low")), expression=zero),
-        expression=exp.GTE(this=wrapped(own.field("high")), expression=zero.copy()),
+        expression=exp.GTE(this=wrapped(own.field("high")), expression=copied(zero)),
     )
     bad = exp.Not(this=wrapped(own.field("reliable")))
     doubt = exp.Or(this=bad, expression=exp.Paren(this=holds))
@@ -307,17 +322,17 @@ def _line(node: exp.Expr, name: str, slope: exp.Expr, own: Bars) -> Bars:
         return none(own.why)
 
     def at(end: exp.Expr) -> exp.Expr:
-        return with_columns(node, lambda c: wrapped(end.copy()) if c.name == name else c)
+        return with_columns(node, lambda c: wrapped(copied(end)) if c.name == name else c)
 
     low, high = at(own.low), at(own.high)
     # A slope that is none (over zero) leaves no ends.
     up = exp.GTE(this=wrapped(slope), expression=number(0))
     down = exp.LT(this=wrapped(slope), expression=number(0))
     first, second = (
-        exp.Case(ifs=[exp.If(this=up.copy(), true=one), exp.If(this=down.copy(), true=two)])
+        exp.Case(ifs=[exp.If(this=copied(up), true=one), exp.If(this=copied(down), true=two)])
         for one, two in ((low, high), (high, low))
     )
-    stderr = multiply(exp.Abs(this=slope.copy()), own.field("stderr"))
+    stderr = multiply(exp.Abs(this=copied(slope)), own.field("stderr"))
     good, finite = own.field("reliable"), _finite(node, node)
     if finite is not None:
         good = exp.And(this=wrapped(good), expression=finite)

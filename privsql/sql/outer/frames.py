@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from privsql.sql.nodes import bare, sql
+from privsql.sql.nodes import bare, copied, sql
 
 UNBOUNDED, CURRENT = "UNBOUNDED", "CURRENT ROW"
 
@@ -35,9 +35,9 @@ class Frame:
         """A function over these rows."""
         return exp.Window(
             this=function,
-            partition_by=[node.copy() for node in self.partition],
-            order=None if self.order is None else self.order.copy(),
-            spec=None if self.spec is None else self.spec.copy(),
+            partition_by=[copied(node) for node in self.partition],
+            order=None if self.order is None else copied(self.order),
+            spec=None if self.spec is None else copied(self.spec),
             over="OVER",
         )
 
@@ -139,7 +139,7 @@ def with_names(tree: exp.Select) -> None:
             continue
         for part in ("partition_by", "order", "spec"):
             own = window.args.get(part) or base.args.get(part)
-            copied = [n.copy() for n in own] if isinstance(own, list) else own and own.copy()
-            window.set(part, copied)
+            taken = [copied(n) for n in own] if isinstance(own, list) else own and copied(own)
+            window.set(part, taken)
         window.set("alias", None)
     tree.set("windows", None)

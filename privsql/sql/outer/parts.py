@@ -12,7 +12,7 @@ from sqlglot import exp
 from privsql.sql.bind.aggregates import SPREADS, counted
 from privsql.sql.bind.block import OURS, Leaf
 from privsql.sql.expressions import KNOWN_ROWS, deviation, or_false, wald
-from privsql.sql.nodes import column, columns_of, name_of, number, outermost
+from privsql.sql.nodes import column, columns_of, name_of, number, of_kind, outermost
 from privsql.sql.outer import error_bars
 from privsql.sql.outer.error_bars import Bars, Covariance, Known, bars_of, cancels, doubt_of
 from privsql.sql.outer.ratios import divisors
@@ -177,9 +177,11 @@ def weighed(tree: exp.Expr, number: int) -> frozenset[int]:
     A block passes them on once in any case.
     """
     seen: Counter[int] = Counter()
-    for each in tree.find_all(exp.Column):
-        short = each.name.removeprefix(hidden_name(number, ""))
-        outside = short != each.name
+    prefix = hidden_name(number, "")
+    for each in of_kind(tree, exp.Column):
+        name = each.name
+        short = name.removeprefix(prefix)
+        outside = short != name
         if short.startswith(EFFECTIVE.word) and (outside or each.table == block_name(number)):
             at = EFFECTIVE.number(short)
             seen[-1 if at is None else at] += 1 + outside

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from privsql.sql.expressions import ENOUGH_ROWS, KNOWN_ROWS, or_false, positive
-from privsql.sql.nodes import bare, column, number, outermost, sql, when, wrapped
+from privsql.sql.nodes import bare, column, copied, number, outermost, sql, when, wrapped
 from privsql.sql.outer.calculus import depends
 from privsql.sql.reconstruct.columns import CRITICAL
 
@@ -103,7 +103,7 @@ def guard(node: exp.Expr, doubt: Doubt) -> None:
         condition = doubt(quotient)
         if condition is not None:
             old = quotient.args["expression"]
-            quotient.set("expression", exp.Paren(this=unless(condition, bare(old).copy())))
+            quotient.set("expression", exp.Paren(this=unless(condition, copied(bare(old)))))
 
 
 def quotients(node: exp.Expr) -> list[exp.Expr]:

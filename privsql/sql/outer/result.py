@@ -18,6 +18,7 @@ from privsql.sql.nodes import (
     Unsupported,
     cast,
     column,
+    copied,
     define,
     derived,
     named,
@@ -150,7 +151,7 @@ class Showing:
         for i, own in bars.items():
             names = tuple(f"privsql_bar{i}_{f}" for f in FIELDS)
             for name, f in zip(names, FIELDS, strict=True):
-                node = own.field(f)
+                node = own.own(f)
                 define(outer, name, cast(node, "BOOLEAN") if f == "reliable" else node)
             outs[i] = replace(outs[i], bars=names, why=own.why or outs[i].why)
             hidden += names
@@ -172,10 +173,13 @@ class Showing:
         if why:
             self.notice("no-error", f"{out.name!r} has no error bar: {why}")
         lets = {name: f"privsql_let{i}_{name}" for name, _ in bars.shared}
-        written = {hidden_name(out.block, name): column(let) for name, let in lets.items()}
-        stderr, low, high, good = (
-            error_bars.realised(self.exported(bars.field(f), out.block), written) for f in FIELDS
-        )
+
+        def outside(each: exp.Column) -> exp.Expr:
+            let = lets.get(each.name)
+            hidden = column(let or hidden_name(out.block, each.name))
+            return hidden if let is None else exp.Paren(this=hidden)
+
+        stderr, low, high, good = (with_columns(bars.own(f), outside) for f in FIELDS)
         shared = tuple((lets[name], self.exported(node, out.block)) for name, node in bars.shared)
         return Bars(stderr, low, high, good, why, shared)
 
@@ -189,7 +193,7 @@ class Showing:
             define(outer, out.name, value if doubt is None or i else unless(doubt, value))
         result: exp.Expr = outer
         if isinstance(made.tree, exp.Subquery):
-            result = made.tree.copy()
+            result = copied(made.tree)
             result.set("this", outer)
         return Compiled(result, made.outs, [])
 

@@ -13,8 +13,10 @@ from privsql.sql.nodes import (
     bare,
     column,
     columns_of,
+    copied,
     define,
     is_aggregate,
+    of_kind,
     outermost,
     place_of,
     sources_of,
@@ -65,7 +67,7 @@ class Outer:
 
     def outer(self, select: exp.Select) -> Compiled:
         """A SELECT over answers and public tables."""
-        tree = select.copy()
+        tree = copied(select)
         with_names(tree)
         # The copy's sources must keep the identity by which CTEs are found.
         sources = map(sources_of, (select, tree))
@@ -159,7 +161,7 @@ class Outer:
         constants: dict[str, exp.Expr] = {}
 
         def constant(each: exp.Column) -> str:
-            constants[CONSTANT(len(constants))] = each.copy()
+            constants[CONSTANT(len(constants))] = copied(each)
             return CONSTANT(len(constants) - 1)
 
         definition = _defined(bare(below), columns.hit, constant)
@@ -170,7 +172,7 @@ class Outer:
 
         def outside(each: exp.Column) -> exp.Expr:
             hidden = column(hidden_name(out.block, each.name), alias)
-            return constants.get(each.name, hidden).copy()
+            return copied(constants.get(each.name, hidden))
 
         return exp.Paren(this=with_columns(doubt, outside))
 
@@ -229,16 +231,16 @@ class Outer:
 
         error: exp.Expr = exp.Sqrt(this=exp.Sum(this=self._showing.exported(spread, out.block)))
         if isinstance(node, exp.Avg):
-            error = quotient(error, exp.Count(this=node.this.copy()))
+            error = quotient(error, exp.Count(this=copied(node.this)))
         half = exp.Paren(this=exp.Mul(this=exp.Max(this=hidden(CRITICAL)), expression=error))
         used = [name for name in known if depends(definition, name)]
         rows = exp.Min(this=least([hidden(effective_of(name)) for name in used]))
         enough = exp.GTE(this=rows, expression=exp.Literal.number(ENOUGH_ROWS))
         sure = call("bool_and", hidden(CERTAIN))
         return Bars(
-            error.copy(),
-            exp.Sub(this=node.copy(), expression=half),
-            exp.Add(this=node.copy(), expression=half.copy()),
+            copied(error),
+            exp.Sub(this=copied(node), expression=half),
+            exp.Add(this=copied(node), expression=copied(half)),
             exp.Or(this=exp.Paren(this=enough), expression=sure),
         )
 
@@ -332,7 +334,7 @@ class Outer:
             if name.startswith(prefix) and sql(known) == text:
                 return name.removeprefix(prefix)
         name = CONSTANT(len(self._constants))
-        self._constants[prefix + name] = node.copy()
+        self._constants[prefix + name] = copied(node)
         return name
 
     def made(self, out: Out) -> Out:
@@ -352,12 +354,12 @@ class Outer:
     def _translated(node: exp.Expr, block: int, constants: dict[str, exp.Expr]) -> exp.Expr:
         def outside(each: exp.Column) -> exp.Expr:
             name = hidden_name(block, each.name)
-            return constants[name].copy() if name in constants else column(name)
+            return copied(constants[name]) if name in constants else column(name)
 
         return with_columns(node, outside)
 
     def _replace_ours(self, node: exp.Expr, columns: _Columns) -> None:
-        for each in list(node.find_all(exp.Anonymous)):
+        for each in of_kind(node, exp.Anonymous):
             field_ = our_function(each)
             if field_ is None:
                 continue
@@ -413,7 +415,7 @@ class Outer:
         self, node: exp.Expr, part: Part, filtered: bool, translate: Translate
     ) -> exp.Expr:
         """A definition in which windows are variables of their own, or NoTotal."""
-        holder = exp.Paren(this=node.copy())
+        holder = exp.Paren(this=copied(node))
         known = part.estimates()
         for window in list(outermost(holder, is_window)):
             if any(depends(window, name) for name in part.totals_done):
@@ -519,7 +521,7 @@ class _Columns:
 
 
 def _star_without(node: exp.Expr, hidden: list[str]) -> exp.Expr:
-    made = node.copy()
+    made = copied(node)
     star = made.this if isinstance(made, exp.Column) else made
     names = [exp.to_identifier(name, quoted=True) for name in dict.fromkeys(hidden)]
     star.set("except_", [*(star.args.get("except_") or ()), *names] or None)
@@ -536,7 +538,7 @@ def _defined(
     def written(each: exp.Column) -> exp.Expr:
         hit = find(each)
         if hit is not None and hit[1].estimate and hit[1].definition is not None:
-            return exp.Paren(this=hit[1].definition.copy())
+            return exp.Paren(this=copied(hit[1].definition))
         return column(constant(each))
 
     return bare(with_columns(node, written))

@@ -34,7 +34,7 @@ from privsql.sql.expressions import (
     or_zero,
     quotient,
 )
-from privsql.sql.nodes import bare, cast, column, columns_of, given, number, sql, when
+from privsql.sql.nodes import bare, cast, column, columns_of, copied, given, number, sql, when
 from privsql.sql.outer.calculus import (
     NotSmooth,
     added,
@@ -109,7 +109,7 @@ class Total:
         if not self.classes and not other.classes:
             lost = exp.And(this=there, expression=lost)
         gaps = or_false(common.over(call("bool_or", lost)))
-        total = or_zero(common.over(exp.Sum(this=when(there.copy(), each))))
+        total = or_zero(common.over(exp.Sum(this=when(copied(there), each))))
         return when(exp.Not(this=gaps), total)
 
     def _products(self, other: Total, term: Callable[[exp.Expr, int, int], exp.Expr]) -> exp.Expr:
@@ -147,19 +147,19 @@ class Total:
             return exp.Coalesce(this=weakest, expressions=[known])
         each = self._products(self, lambda slope, i, j: multiply(slope, self.shared(i, j)))
         u = exp.Abs(this=each)
-        square = exp.Mul(this=u, expression=u.copy())
+        square = exp.Mul(this=u, expression=copied(u))
         share = exp.Div(this=square, expression=rows, typed=False, safe=False)
         top, bottom = (
-            self.frame.over(exp.Sum(this=self._given(node))) for node in (u.copy(), share)
+            self.frame.over(exp.Sum(this=self._given(node))) for node in (copied(u), share)
         )
-        squared = exp.Mul(this=top, expression=top.copy())
+        squared = exp.Mul(this=top, expression=copied(top))
         ratio = exp.Div(this=squared, expression=nonzero(bottom), typed=False, safe=False)
-        found = exp.Coalesce(this=ratio, expressions=[weakest.copy()])
-        return when(exp.LT(this=weakest, expression=known), found, known.copy())
+        found = exp.Coalesce(this=ratio, expressions=[copied(weakest)])
+        return when(exp.LT(this=weakest, expression=known), found, copied(known))
 
     def _there(self) -> exp.Expr:
         """Whether a row has a value to add."""
-        return given(self.value.copy())
+        return given(copied(self.value))
 
     def _given(self, node: exp.Expr, other: exp.Expr | None = None) -> exp.Expr:
         """A row's part, where it has a value to add."""
@@ -168,7 +168,7 @@ class Total:
     def _scaled(self, node: exp.Expr) -> exp.Expr:
         if not self.mean:
             return node
-        many = cast(self.frame.over(exp.Count(this=self.value.copy())), "DOUBLE")
+        many = cast(self.frame.over(exp.Count(this=copied(self.value))), "DOUBLE")
         return exp.Paren(this=quotient(node, nonzero(many)))
 
 
@@ -251,7 +251,7 @@ def _function(window: exp.Window) -> tuple[exp.Expr, Frame, bool, exp.Expr | Non
         if isinstance(inner, exp.Distinct | exp.Order):
             raise NoTotal("a window with DISTINCT or an order inside")
         if condition is not None:
-            inner = when(condition.copy(), inner.copy())
+            inner = when(copied(condition), copied(inner))
         return inner, frame, isinstance(function, exp.Avg), None
     if isinstance(function, exp.Lag | exp.Lead) and condition is None:
         offset = _whole(function.args.get("offset"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from privsql.sql.nodes import Unsupported, name_of, outermost, place_of, queries_of
+from privsql.sql.nodes import Unsupported, name_of, outermost, place_of, queries_of, walked
 
 _VOLATILE = """
     random setseed uuid uuidv4 uuidv7 gen_random_uuid nextval currval setval stats vector_type
@@ -35,7 +35,7 @@ class Refusing:
 
     def nodes(self, node: exp.Expr) -> None:
         """Volatile functions, and sub-queries that are not public and on their own."""
-        for each in node.walk():
+        for each in walked(node):
             name = name_of(each)
             if name in VOLATILE:
                 raise Unsupported(

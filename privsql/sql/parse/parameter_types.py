@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from privsql.sql.nodes import COMPARISONS, cast, column, rewritten, table
+from privsql.sql.nodes import COMPARISONS, cast, column, copied, rewritten, table
 from privsql.sql.parse.statement import Statement, only
 from privsql.sql.printing import text_of
 
@@ -118,7 +118,7 @@ def _beside(parent: exp.Expr, child: exp.Expr, source: str, describe: Describe) 
 def _alone(node: exp.Expr, source: str) -> str:
     """A query of one expression over the published table, whatever it was called."""
     made = rewritten(
-        node.copy(), lambda each: column(each.name) if isinstance(each, exp.Column) else each
+        copied(node), lambda each: column(each.name) if isinstance(each, exp.Column) else each
     )
     if isinstance(made, exp.Query):
         return made.sql("duckdb")
@@ -147,7 +147,7 @@ def without_values(
             value = exp.Literal.number(1) if text is None else exp.Literal.string(text)
         return cast(value, kind)
 
-    tree = rewritten(statement.tree.copy(), stood_in)
+    tree = rewritten(copied(statement.tree), stood_in)
     return replace(statement, tree=tree, plain=text_of(tree))
 
 

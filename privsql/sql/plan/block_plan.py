@@ -31,8 +31,9 @@ class BlockPlan:
     informative: tuple[bool, ...] | None = None  # pieces that are no constants, where known
     # Bases whose personal groups the scan brings itself, and whether their rows have weights.
     watched: Mapping[int, bool] = field(default_factory=dict)
-    # Whether any cell has too few effective rows by the scan's bound, so that states must tell.
-    doubtful: Printed | None = None
+    # Whether any cell may have too few effective rows by the scan's bounds, so that states must
+    # tell: queries that are asked in turn, while they say yes.
+    doubtful: tuple[Printed, ...] = ()
     told: int = 0  # states that a cell would have then
     score_intervals: frozenset[int] = frozenset()  # aggregates that have one
     able: tuple[str, ...] = ()  # other forms of the same kind of scan

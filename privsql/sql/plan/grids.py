@@ -24,7 +24,17 @@ from privsql.channels import Interval
 from privsql.errors import TooLargeError
 from privsql.sql.bind.comparisons import values_of
 from privsql.sql.catalog import PUBLISHED, Sensitive
-from privsql.sql.nodes import COMPARISONS, bare, cast, columns_of, derived, named, number, union_all
+from privsql.sql.nodes import (
+    COMPARISONS,
+    bare,
+    cast,
+    columns_of,
+    copied,
+    derived,
+    named,
+    number,
+    union_all,
+)
 
 Run = Callable[[exp.Expr], pa.Table]
 
@@ -40,7 +50,7 @@ def representatives(
     nodes = dict(enumerate(node for atom in atoms for node in _constants(atom, sensitive.name)))
     values = values_of(nodes, run)
     texts = [i for i, value in values.items() if isinstance(value, str)]
-    values |= values_of({i: cast(nodes[i].copy(), sensitive.type) for i in texts}, run)
+    values |= values_of({i: cast(copied(nodes[i]), sensitive.type) for i in texts}, run)
     cuts = {0, domain.points}
     for value in values.values():
         if value is None:

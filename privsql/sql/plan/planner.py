@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql.channels.channel import MATRIX_LIMIT
 from privsql.errors import Error, NotSupportedError, Place, ProgrammingError, TooLargeError
 from privsql.sql.bind.block import Block, Mode, Quantile
 from privsql.sql.catalog import PUBLISHED, Catalog
@@ -40,11 +42,13 @@ from privsql.sql.nodes import (
     cast,
     column,
     columns_of,
+    copied,
     cte,
     derived,
     every,
     given,
     named,
+    of_kind,
     place_of,
     select,
     sql,
@@ -54,7 +58,7 @@ from privsql.sql.outer.parts import Compiled, Part, block_name, our_function
 from privsql.sql.parameters import Parameters, Printed, read_parameters
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
-from privsql.sql.plan.states import Planner, States, under
+from privsql.sql.plan.states import MOST_STATES, Planner, States, under
 from privsql.sql.reconstruct.axiswise import Axiswise, axis_constants, first_of, separable
 from privsql.sql.reconstruct.columns import BESIDE, HIDDEN, KEY, MASSES
 from privsql.sql.reconstruct.sums import Step, Sums
@@ -133,10 +137,10 @@ class PlanWriter:
         The rows of one person would count several times, and intervals would be too narrow.
         """
         for join in block.rows.joins:
-            theirs = [node.copy() for _, node in join.on]
+            theirs = [copied(node) for _, node in join.on]
             many = named(exp.Count(this=exp.Star()), "many")
             counted = select(under(join.table, join.alias), many).group_by(*theirs, copy=False)
-            counted.where(every(given(node.copy()) for node in theirs), copy=False)
+            counted.where(every(given(copied(node)) for node in theirs), copy=False)
             worst = select(derived(counted, "keys"), exp.Max(this=column("many")))
             (most,) = self._asked(worst).column(0).to_pylist()
             if most is not None and most > 1:
@@ -195,12 +199,12 @@ class PlanWriter:
     def _informative(
         self, block: Block, states: States, step: Step, tables: Mapping[str, pa.Table]
     ) -> tuple[bool, ...] | None:
-        """Which pieces are no constants, where that does not depend on the rows."""
-        if states.hidden or block.sensitive_keys:
+        """Which pieces are no constants, where that matters and does not depend on the rows."""
+        if states.hidden or block.sensitive_keys or not self.wanted.judged:
             return None
         if not any(block.bases):
             return ()
-        looked = self.parameters.bind(constants(block, step))
+        looked = self.parameters.bind(constants(block, step), used_up=False)
         (row,) = self.databases.evaluated(looked, tables).to_pylist()
         return tuple(map(bool, row.values()))
 
@@ -220,15 +224,21 @@ class PlanWriter:
             scan.exact += [(call, sql(call.node)) for call in exact]
 
     def _moments(self, part: Part) -> Moments | None:
-        """The block by moments, where they apply."""
-        if self.wanted.iterative or part.classes:
+        """The block by moments, where they apply and may be the way."""
+        if self.wanted.iterative or part.classes or self._few_states(part.leaf.block):
             return None
         observed = any(
-            our_function(node) == "observed" for node in part.leaf.select.find_all(exp.Anonymous)
+            our_function(node) == "observed" for node in of_kind(part.leaf.select, exp.Anonymous)
         )
         block, domain = part.leaf.block, self.databases.domain
         made = Moments(self.catalog, block, part.pairs, self._asked, domain, observed)
         return made if made.applies else None
+
+    def _few_states(self, block: Block) -> bool:
+        """Whether states are taken, however the block's conditions split its domains."""
+        sizes = [self.catalog.sensitive[name].domain.size for name in block.sensitive]
+        small = prod(sizes) <= MOST_STATES and max(sizes, default=1) <= MATRIX_LIMIT
+        return small and self._choose((STATES, WEIGHTS)) == STATES
 
     def _choose(self, able: Sequence[str], counting_pays: bool = True, entries: int = 0) -> str:
         return choose_form(
@@ -247,10 +257,9 @@ class PlanWriter:
         self._add_exact(scan.shared, part.leaf.block)
         steps, informative = moments.steps(prefix), moments.informative
         made = self._block_plan(prefix, part, scan, {}, steps, moments.states, informative)
-        doubtful = moments.doubtful(weighed)
         return replace(
             made,
-            doubtful=None if doubtful is None else self.parameters.bind(doubtful),
+            doubtful=tuple(map(self.parameters.bind, moments.doubtful(weighed))),
             told=moments.told,
             score_intervals=moments.score_intervals,
             able=moments.able,
@@ -322,7 +331,7 @@ def whole(compiled: Compiled, plans: Sequence[BlockPlan]) -> exp.Expr:
         block_name(n): f"{plan.prefix}_block" if plan.steps else f"{plan.prefix}_scan"
         for n, plan in enumerate(plans)
     }
-    for node in tree.find_all(exp.Table):
+    for node in of_kind(tree, exp.Table):
         if node.name in names and not node.db:
             node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name)))
             node.set("this", exp.to_identifier(names[node.name], quoted=True))
@@ -438,16 +447,19 @@ def described_query(tree: exp.Expr, parameters: Parameters, text: str) -> Printe
     Where there is nothing of ours in it the analyst's own text is best: columns without a
     name are called by how they were written.
     """
-    made = tree.copy()
-    ours = [node for node in made.find_all(exp.Anonymous) if our_function(node) is not None]
-    if not ours and not parameters.values:
+    if not parameters.values and not _ours(tree):
         return Printed(text)
-    for node in ours:
+    made = copied(tree)
+    for node in _ours(made):
         if not node.expressions:
             continue
         kind = "BOOLEAN" if our_function(node) == "reliable" else "DOUBLE"
-        typed: exp.Expr = cast(node.expressions[0].copy(), kind)
+        typed: exp.Expr = cast(copied(node.expressions[0]), kind)
         if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
             typed = named(typed, node.sql("duckdb").lower())
         node.replace(typed)
     return parameters.bind(made)
+
+
+def _ours(tree: exp.Expr) -> list[exp.Anonymous]:
+    return [node for node in of_kind(tree, exp.Anonymous) if our_function(node) is not None]

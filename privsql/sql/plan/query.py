@@ -20,6 +20,7 @@ from privsql.sql.bind.comparisons import Constants
 from privsql.sql.catalog import Catalog, placed
 from privsql.sql.disclosure.evidence import Behind
 from privsql.sql.disclosure.masking import Final
+from privsql.sql.nodes import copied
 from privsql.sql.outer.compile import Compiler
 from privsql.sql.outer.parts import Out, weighed
 from privsql.sql.parameters import Parameters, Printed
@@ -88,7 +89,7 @@ class QueryPlanner:
         """Plan a statement: all work before a published row is read."""
         if statement.tree is None:
             raise ProgrammingError("there is no query in this statement")
-        tree = statement.tree.copy()
+        tree = copied(statement.tree)
         parameters = read_parameters(tree, given)
         asked = audit_question(tree, statement.source)
         if asked is not None and self._databases.audit is not None:
@@ -137,7 +138,7 @@ class QueryPlanner:
         describe: Callable[[Printed], Described],
     ) -> Direct:
         """A question about tables of an audit, which are exact and run where only they are."""
-        printed = parameters.bind(tree.copy())
+        printed = parameters.bind(copied(tree))
         try:
             described = describe(printed)
         except ProgrammingError as problem:
@@ -159,7 +160,7 @@ class QueryPlanner:
 
         def binds(query: exp.Expr) -> bool:
             try:
-                self._databases.describe(parameters.bind(query.copy()))
+                self._databases.describe(parameters.bind(copied(query)))
             except Error:
                 return False
             return True

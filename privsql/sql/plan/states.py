@@ -33,7 +33,18 @@ from privsql.channels.mechanisms import Replace, Uniform
 from privsql.errors import TooLargeError
 from privsql.sql.bind.block import Block, owners
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.nodes import chained, column, derived, named, ranked, replace_below, sql, table
+from privsql.sql.nodes import (
+    chained,
+    column,
+    copied,
+    derived,
+    named,
+    ranked,
+    replace_below,
+    select,
+    sql,
+    table,
+)
 from privsql.sql.plan.grids import listed, representatives, too_large
 from privsql.sql.reconstruct.columns import ATOM, CODE, HIDDEN, TRUTH, UNKNOWN
 
@@ -95,14 +106,14 @@ class Axis:
         """Whether a count under a condition on this column alone has the score interval."""
         return self.masses is not None and self.independent
 
-    def values(self, atom: exp.Expr) -> pa.ChunkedArray[Any] | None:
-        """An atom's values on the cells; None for what is no atom of this column."""
-        place = self._places.get(sql(atom))
-        return None if place is None else self.cells.column(1 + place)
-
     @cached_property
     def _places(self) -> dict[str, int]:
-        return {sql(each): place for place, each in enumerate(self.atoms)}
+        return {sql(each): i for i, each in reversed([*enumerate(self.atoms)])}
+
+    def values(self, atom: str) -> pa.ChunkedArray[Any] | None:
+        """The values on the cells of an atom as it is printed; None for what is none of these."""
+        place = self._places.get(atom)
+        return None if place is None else self.cells.column(1 + place)
 
 
 @dataclass(frozen=True)
@@ -334,20 +345,18 @@ class Planner:
         self, name: str, atoms: Sequence[exp.Expr], source: exp.Expr, rows: int | None
     ) -> pa.Table:
         """Evaluate atoms over a domain: value, ATOM, and the cell, in the domain's order."""
-        inner = exp.Select(
-            expressions=[
-                named(column("i", PUBLISHED), "i"),
-                named(column(name, PUBLISHED), "value"),
-                *(named(atom.copy(), ATOM(n)) for n, atom in enumerate(atoms)),
-            ]
-        ).from_(source, copy=False)
+        inner = select(
+            source,
+            named(column("i", PUBLISHED), "i"),
+            named(column(name, PUBLISHED), "value"),
+            *(named(copied(atom), ATOM(n)) for n, atom in enumerate(atoms)),
+        )
         for join in self.block.rows.joins:
             if self.block.joins[join.alias] == name:
                 inner = joined_to(inner, join.table, join.alias, join.on)
         truths = [column(ATOM(n)) for n in range(len(atoms))]
         cell = exp.Sub(this=ranked(*truths), expression=exp.Literal.number(1))
-        shown = [column("value"), *(truth.copy() for truth in truths), named(cell, "cell")]
-        outer = exp.Select(expressions=shown).from_(derived(inner, "evaluated"), copy=False)
+        outer = select(derived(inner, "evaluated"), column("value"), *truths, named(cell, "cell"))
         found = self.run(outer.order_by(column("i"), copy=False))
         if found.num_rows != (rows or self.catalog.sensitive[name].domain.size):
             raise TooLargeError(
@@ -361,7 +370,7 @@ def _written(node: exp.Expr, places: Mapping[str, exp.Column], branch: bool = Fa
     """An expression over the table of states; ``branch`` is WHEN ... THEN of a CASE."""
     place = None if branch else places.get(sql(node))
     if place is not None:
-        return place.copy()
+        return copied(place)
 
     def written(child: exp.Expr) -> exp.Expr:
         if isinstance(child, exp.Query | exp.DataType):
@@ -369,7 +378,7 @@ def _written(node: exp.Expr, places: Mapping[str, exp.Column], branch: bool = Fa
         arm = isinstance(node, exp.Case) and isinstance(child, exp.If)
         return _written(child, places, arm)
 
-    made = node.copy()
+    made = copied(node)
     replace_below(made, written)
     return made
 
@@ -420,14 +429,18 @@ def joined_to(
     kind: str = "LEFT",
 ) -> exp.Select:
     """Add a public table to a SELECT under its canonical alias."""
-    equal = [exp.EQ(this=ours.copy(), expression=theirs.copy()) for ours, theirs in on]
-    return select.join(under(joined, alias), on=chained(exp.And, equal), join_type=kind)
+    equal = [exp.EQ(this=copied(ours), expression=copied(theirs)) for ours, theirs in on]
+    side = kind if kind == "LEFT" else None
+    source = under(joined, alias)
+    on_all = chained(exp.And, equal)
+    select.append("joins", exp.Join(this=source, on=on_all, side=side, kind=None if side else kind))
+    return select
 
 
 def under(joined: exp.Expr, alias: str) -> exp.Expr:
     """A joined table under another alias; the names that ``v(a, b)`` gave its columns stay."""
-    made = joined.copy()
+    made = copied(joined)
     old = joined.args.get("alias")
-    columns = [each.copy() for each in old.columns] if isinstance(old, exp.TableAlias) else []
+    columns = [copied(each) for each in old.columns] if isinstance(old, exp.TableAlias) else []
     made.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns))
     return made

@@ -113,6 +113,17 @@ _AGES = frozenset(
     | {"transactionid", "backend_xid", "backend_xmin"}
 )
 
+# Columns that tell rows of a relation apart and are in the order of PostgreSQL's own rows.
+_ROWS = {
+    "pg_attribute": ("attrelid", "attnum"),
+    "pg_class": ("oid",),
+    "pg_tables": ("tablename",),
+    "information_schema.tables": ("table_name",),
+    "information_schema.columns": ("table_name", "ordinal_position"),
+}
+# Without any of these, each row of a statement is one of each relation.
+_TOGETHER = ("group", "having", "distinct", "order")
+
 _CLASSES: dict[type[exp.Expr], str] = {
     exp.CurrentUser: "current_user",
     exp.SessionUser: "session_user",
@@ -216,6 +227,7 @@ class ForCatalog:
     def tree(self, tree: exp.Expr) -> exp.Expr:
         """All nodes, those below others first; relations last, while their schemas are known."""
         _name_functions(tree)
+        _as_stored(tree)
         for call_ in list(tree.find_all(exp.Anonymous)):
             if str(call_.this).lower() == "age" and _ages(call_):
                 call_.replace(exp.Literal.number(1))
@@ -262,6 +274,38 @@ def _name_functions(tree: exp.Expr) -> None:
         elif _is_cast(parent, "text", "varchar", "name") or parent is shown:
             made = call("regproc_name", node.copy())
             node.replace(exp.alias_(made, node.name) if parent is shown else made)
+
+
+def _as_stored(tree: exp.Expr) -> None:
+    """Have joined rows in the order of tables and columns where no other was asked for.
+
+    A join of DuckDB's gives them in any order.  PostgreSQL promises none either, but there they
+    come as they are stored, and tools that list columns rely on that.
+    """
+    if not isinstance(tree, exp.Select) or any(tree.args.get(each) for each in _TOGETHER):
+        return
+    if len(found := sources_of(tree)) < 2 or any(map(_aggregates, tree.expressions)):
+        return
+    for source in found:
+        if not isinstance(source, exp.Table) or not of_catalog(source) or _is_cte(source):
+            continue
+        schema, alias = source.text("db").lower(), source.args.get("alias")
+        name = f"{schema}." * (schema == "information_schema") + source.name.lower()
+        if isinstance(alias, exp.TableAlias) and alias.args.get("columns"):
+            continue
+        quoted = bool((alias.this if alias else source.this).args.get("quoted"))
+        for column in _ROWS.get(name, ()):
+            made = exp.column(column, exp.to_identifier(source.alias_or_name, quoted=quoted))
+            tree.order_by(exp.Ordered(this=made, nulls_first=False), copy=False)
+
+
+def _aggregates(node: exp.Expr) -> bool:
+    """Whether rows become one, as far as functions are known by name."""
+    return any(
+        isinstance(each, exp.AggFunc | exp.AnonymousAggFunc)
+        or (isinstance(each, exp.Anonymous) and str(each.this).lower().endswith("_agg"))
+        for each in node.walk(prune=lambda inner: isinstance(inner, exp.Query))
+    )
 
 
 def _ages(node: exp.Anonymous) -> bool:
@@ -313,7 +357,7 @@ def _object(node: exp.Cast, kind: str, listed: bool) -> exp.Expr:
     parent = node.parent
     while isinstance(parent, exp.Paren):
         parent = parent.parent
-    if isinstance(bare(inner), _TEXTUAL) or _is_cast(bare(inner), "text", "varchar", "name"):
+    if _is_text(bare(inner)):
         inner = macro(f"{kind}_oid", inner)
     shown = isinstance(parent, exp.Select | exp.Alias | exp.Ordered)
     return (
@@ -324,6 +368,13 @@ def _object(node: exp.Cast, kind: str, listed: bool) -> exp.Expr:
 
 
 _TEXTUAL = (exp.Literal, exp.Parameter, exp.DPipe, exp.Dot, exp.Anonymous)
+
+
+def _is_text(node: exp.Expr) -> bool:
+    """Whether it is text: columns of names are (``relname``, ``udt_name``), other ones numbers."""
+    if isinstance(node, exp.Column):
+        return node.name.lower().endswith("name")
+    return isinstance(node, _TEXTUAL) or _is_cast(node, "text", "varchar", "name")
 
 
 def _is_cast(node: exp.Expr | None, *types: str) -> bool:

@@ -8,7 +8,7 @@ from itertools import product
 from sqlglot import exp
 
 from privsql.sql.expressions import call, dot, nonzero, or_zero, quotient
-from privsql.sql.nodes import column, number, wrapped
+from privsql.sql.nodes import column, copied, number, wrapped
 from privsql.sql.outer.calculus import sum_of
 from privsql.sql.reconstruct.columns import Pair
 from privsql.sql.reconstruct.sums import Sums
@@ -44,7 +44,7 @@ def _shared(sums: Sums, pair: Pair, chosen: Sequence[int], total: Total) -> exp.
     axis = sums.states.axes[place]
     rows = number(sums.states.rows or 0)
     one, two = (sums.column_of("products", half) for half in halves)
-    v, w = (total(call("list_sum", y.copy())) for y in (one, two))
+    v, w = (total(call("list_sum", copied(y))) for y in (one, two))
     tail: exp.Expr = column(pair.tail, "kernels")
     if sums.hidden:  # the same for all of their values
         tail = call("any_value", tail)
@@ -59,7 +59,7 @@ def _shared(sums: Sums, pair: Pair, chosen: Sequence[int], total: Total) -> exp.
         expression=exp.Mul(this=v, expression=wrapped(total(_error(two, two, pair)))),
     )
     lost = exp.Mul(this=number(1 - kept), expression=exp.Paren(this=mixed))
-    more = exp.Mul(this=exp.Mul(this=v.copy(), expression=w.copy()), expression=tail)
+    more = exp.Mul(this=exp.Mul(this=copied(v), expression=copied(w)), expression=tail)
     part = quotient(exp.Sub(this=more, expression=lost), rows)
     return exp.Paren(this=exp.Add(this=both, expression=part))
 
@@ -69,8 +69,8 @@ def _left(sums: Sums, t: int, rows: exp.Expr, total: Total) -> exp.Expr:
     half = sums.halves[t]
     first = total(call("list_sum", sums.column_of("products", half)))
     square = total(call("list_sum", sums.column_of("squares", half, half)))
-    whole = exp.Mul(this=rows.copy(), expression=square)
-    share = quotient(exp.Mul(this=first, expression=first.copy()), nonzero(whole))
+    whole = exp.Mul(this=copied(rows), expression=square)
+    share = quotient(exp.Mul(this=first, expression=copied(first)), nonzero(whole))
     near = exp.Pow(this=wrapped(share), expression=number(3))
     rest = exp.Sub(this=number(1.0), expression=or_zero(near))
     return exp.Greatest(this=rest, expressions=[number(0.0)])
@@ -78,6 +78,6 @@ def _left(sums: Sums, t: int, rows: exp.Expr, total: Total) -> exp.Expr:
 
 def _error(second: exp.Expr, first: exp.Expr, pair: Pair) -> exp.Expr:
     """``second . G G' - first . H``."""
-    squared = dot(second.copy(), column(pair.product, "kernels"))
-    mean = dot(first.copy(), column(pair.mean, "kernels"))
+    squared = dot(copied(second), column(pair.product, "kernels"))
+    mean = dot(copied(first), column(pair.mean, "kernels"))
     return exp.Paren(this=exp.Sub(this=squared, expression=mean))

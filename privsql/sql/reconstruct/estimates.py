@@ -36,6 +36,7 @@ from privsql.sql.nodes import (
     cast,
     choose,
     column,
+    copied,
     define,
     derived,
     every,
@@ -113,7 +114,7 @@ class Estimates:
             for i, made in self._formulas.items():
                 if level < len(made.levels):
                     for key, node in made.levels[level].items():
-                        define(query, key, node.copy())
+                        define(query, key, copied(node))
                         self._slopes[key] = self._slopes_of(i, node)
                         for k, slope in self._slopes[key].items():
                             define(query, f"{key}_by{k}", slope)
@@ -150,7 +151,7 @@ class Estimates:
             if struct is not None:
                 define(query, columns.INTERVAL(i), struct)
         query = _more(query, "estimates")
-        define(query, columns.CERTAIN, self._bases.certain.copy())
+        define(query, columns.CERTAIN, copied(self._bases.certain))
         for i, aggregate in enumerate(self._aggregates):
             if aggregate.kind == "linear":
                 fields = self._interval(i, aggregate, structs[i] is not None)
@@ -263,14 +264,14 @@ class Estimates:
             if t in self._bases.sure:
                 continue
             w, u = column(columns.SECOND(t)), column(columns.FOURTH(t))
-            square = exp.Mul(this=w, expression=w.copy())
+            square = exp.Mul(this=w, expression=copied(w))
             ratio = exp.Div(this=square, expression=u, typed=False, safe=False)
             known = number(0.0 if self._bases.scan.weighted else KNOWN_ROWS)
-            made = when(positive(u.copy()), ratio, known)
+            made = when(positive(copied(u)), ratio, known)
             if t in self._bases.settled:
                 everyone = number(self._bases.states.rows or 0)
                 whole = exp.EQ(this=column(columns.ROWS), expression=everyone)
-                made = when(whole, known.copy(), made)
+                made = when(whole, copied(known), made)
             found[t] = made
         return found
 
@@ -287,7 +288,7 @@ class Estimates:
         doubt = doubtful(self._inverted(k), self._shared(k, k), rows)
         if isinstance(self._bases.certain, exp.Boolean):
             return doubt
-        return exp.And(this=exp.Not(this=wrapped(self._bases.certain.copy())), expression=doubt)
+        return exp.And(this=exp.Not(this=wrapped(copied(self._bases.certain))), expression=doubt)
 
     def _inverted(self, k: int) -> exp.Expr:
         """A base by inversion, whatever the estimate is made by."""
@@ -306,7 +307,7 @@ class Estimates:
     def _interval(self, i: int, aggregate: Aggregate, struct: bool) -> tuple[exp.Expr, ...]:
         """Standard error, ends and reliability of one aggregate, whose interval may be a struct."""
         value = column(AGGREGATE(i))
-        exact = number(0.0), value, value.copy(), exp.Boolean(this=True)
+        exact = number(0.0), value, copied(value), exp.Boolean(this=True)
         if self._is_sure(aggregate):
             return exact
         found = self._uncertain(i, aggregate, struct)
@@ -385,11 +386,11 @@ class Estimates:
             return None
         retention, mass = self._bases.scored[t], column(columns.MASS(t))
         miss = exp.Paren(this=exp.Mul(this=number(1 - retention), expression=mass))
-        hit = exp.Paren(this=exp.Add(this=number(retention), expression=miss.copy()))
+        hit = exp.Paren(this=exp.Add(this=number(retention), expression=copied(miss)))
         rows = []
         for chance in (miss, hit):
-            rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=chance.copy()))
-            rows.append(exp.Array(expressions=[rest, chance.copy()]))
+            rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=copied(chance)))
+            rows.append(exp.Array(expressions=[rest, copied(chance)]))
         factors = exp.Array(expressions=[exp.Array(expressions=rows)])
         counted_rows = columns.CONDITION_ROWS(t) if self._bases.halves[t] else columns.ROWS
         seen, z = column(columns.OBSERVED(i)), column(columns.CRITICAL)
@@ -401,7 +402,7 @@ class Estimates:
     def _from_domain(self, aggregate: Domain) -> exp.Expr:
         """MIN or MAX of a sensitive column: of its public domain."""
         (owner,) = {c.name for c in aggregate.ordered.find_all(exp.Column)}
-        extreme = call(aggregate.call.name, aggregate.ordered.copy())
+        extreme = call(aggregate.call.name, copied(aggregate.ordered))
         return exp.Subquery(this=select(table(self._bases.domain(owner), PUBLISHED), extreme))
 
 

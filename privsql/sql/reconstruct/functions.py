@@ -13,6 +13,7 @@ from privsql.sql.nodes import (
     cast,
     choose,
     column,
+    copied,
     define,
     derived,
     every,
@@ -57,12 +58,12 @@ def states(sums: Sums) -> Step:
         define(query, FUNCTION(t), _function(sums, t))
     for i, key in enumerate(sums.block.keys):
         if key.sensitive:
-            define(query, columns.KEY(i), sums.states.written[sql(key.expression)].copy())
+            define(query, columns.KEY(i), copied(sums.states.written[sql(key.expression)]))
     define(query, columns.KEPT, kept(sums))
     for i, aggregate in sums.distributions():
         written = sums.states.written[sql(aggregate.ordered)]
-        define(query, columns.ORDERED(i), written.copy())
-        define(query, columns.RANK(i), ranked(written.copy()))
+        define(query, columns.ORDERED(i), copied(written))
+        define(query, columns.RANK(i), ranked(copied(written)))
     return Step(sums.table_of("states"), query)
 
 
@@ -118,7 +119,7 @@ def functions(sums: Sums, n: int, chosen: Sequence[int]) -> Step:
     for t in range(len(sums.pieces)):
         value: exp.Expr = column(FUNCTION(t), "states")
         if within is not None:
-            value = when(within.copy(), value, number(0.0))
+            value = when(copied(within), value, number(0.0))
         define(query, FUNCTION(t), listed(value))
     for u in sums.crossed:
         define(query, FUNCTION_ALL(u), listed(column(FUNCTION(u), "states")))
@@ -178,9 +179,9 @@ def _tail(sums: Sums, pair: Pair, i: int) -> exp.Expr:
     if axis.mechanism == "decoy":
         f, g = map(column, pair.functions)
         weighed = products(masses, f)
-        expected = call("privsql_expected", weighed.copy(), column("factors"))
-        return exp.Sub(this=dot(weighed, g), expression=dot(expected, g.copy()))
-    second, first = (dot(masses.copy(), column(name)) for name in (pair.product, pair.mean))
+        expected = call("privsql_expected", copied(weighed), column("factors"))
+        return exp.Sub(this=dot(weighed, g), expression=dot(expected, copied(g)))
+    second, first = (dot(copied(masses), column(name)) for name in (pair.product, pair.mean))
     error = exp.Paren(this=exp.Sub(this=second, expression=first))
     lost = 1.0 if axis.mechanism == "swap" else (1 - axis.retention) ** 2
     return exp.Mul(this=number(lost), expression=error)

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from privsql.sql.bind.block import Quantile
 from privsql.sql.expressions import call, field, null
-from privsql.sql.nodes import Unsupported, cast, column, named, number, sql, wrapped
+from privsql.sql.nodes import Unsupported, cast, column, copied, named, number, sql, wrapped
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct import columns
 
@@ -48,11 +48,11 @@ def looked_up(i: int, aggregate: Quantile, states: States) -> list[exp.Expr]:
     middle = lower
     if scale is Scale.TIME:
         micros = [call("epoch_us", node) for node in (lower, upper)]
-        gap = exp.Paren(this=exp.Sub(this=micros[1], expression=micros[0].copy()))
+        gap = exp.Paren(this=exp.Sub(this=micros[1], expression=copied(micros[0])))
         steps = cast(exp.Round(this=exp.Mul(this=gap, expression=fraction)), "BIGINT")
-        middle = call("make_timestamp", exp.Add(this=micros[0].copy(), expression=steps))
+        middle = call("make_timestamp", exp.Add(this=copied(micros[0]), expression=steps))
     elif scale is Scale.NUMBER:
-        rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=fraction.copy()))
+        rest = exp.Paren(this=exp.Sub(this=number(1.0), expression=copied(fraction)))
         below = exp.Mul(this=lower, expression=rest)
         middle = exp.Add(this=below, expression=exp.Mul(this=upper, expression=fraction))
     made = {

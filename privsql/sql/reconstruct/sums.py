@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import TypeVar
 
@@ -178,20 +179,25 @@ class Sums:
         found: dict[int, int] = {}
         for t, half in enumerate(self.halves):
             along = self.along(t, chosen)
-            if along is None or len(along) != 1 or self.scan.weighted or not self._is_unit(t):
+            if along is None or len(along) != 1 or self.scan.weighted or not self._units[t]:
                 continue
             (i,) = along
             if self.states.axes[i].scored and (not half or self.scan.indicator(half)):
                 found[t] = i
         return found
 
-    def _is_unit(self, t: int) -> bool:
+    @cached_property
+    def _units(self) -> list[bool]:
+        """Whether the sensitive half of each piece is only 0 or 1."""
+        return [self._is_unit(piece) for piece in self.pieces]
+
+    def _is_unit(self, piece: Piece) -> bool:
         """Whether the sensitive half of a piece is only 0 or 1, as far as atoms tell."""
-        factor = self.pieces[t].factor
-        if factor is None:
+        if piece.factor is None:
             return True
+        text = sql(piece.factor)
         for axis in self.states.axes:
-            values = axis.values(factor)
+            values = axis.values(text)
             if values is not None:
                 return all(value in (None, 0, 1) for value in values.to_pylist())
         return False

@@ -27,6 +27,7 @@ from privsql.sql.nodes import (
     cast,
     chained,
     column,
+    copied,
     define,
     derived,
     every,
@@ -131,7 +132,7 @@ class Writer:
         query.group_by(*map(column, groups), copy=False)
         if chosen and not groups:
             # No rows are in no group, of whatever values the domain has.
-            query.having(positive(rows.copy()), copy=False)
+            query.having(positive(copied(rows)), copy=False)
         if sums.iterative:
             query = self._likely(query)
         return Step(sums.table_of(f"dense{n}"), query)
@@ -158,7 +159,7 @@ class Writer:
     def _bases(self, n: int, chosen: Sequence[int]) -> Step:
         sums, hidden = self._sums, self._sums.hidden
         groups = self._groups(chosen, "kernels")
-        query = exp.Select(expressions=[node.copy() for node in groups])
+        query = exp.Select(expressions=[copied(node) for node in groups])
         joined(query, table(sums.table_of(f"dense{n}"), "dense"))
         on = every(same(column(name, "dense"), column(name, "kernels")) for name in hidden)
         joined(query, table(sums.table_of(f"kernels{n}"), "kernels"), on)
@@ -251,13 +252,13 @@ class Writer:
             found.append(taken)
         if not sums.scan.weighted:
             return found
-        varies = exp.GT(this=found[1].copy(), expression=number(0))
+        varies = exp.GT(this=copied(found[1]), expression=number(0))
         level = call("list_extract", column(INVERSE(t), "kernels"), number(1))
         made: list[exp.Expr] = []
         for node, name, power in zip(found, columns.sampled_of(half), (2, 4), strict=True):
-            scale = exp.Pow(this=level.copy(), expression=number(power))
+            scale = exp.Pow(this=copied(level), expression=number(power))
             sampled = exp.Mul(this=call("list_sum", column(name, "dense")), expression=scale)
-            made.append(when(varies.copy(), node, sampled))
+            made.append(when(copied(varies), node, sampled))
         return made
 
     def _estimate(self, t: int) -> exp.Expr:
@@ -296,7 +297,7 @@ class Writer:
                 sums.column_of("fourths", half),
                 column(columns.PLACE(i, t), "kernels"),
                 cast(wrapped(aggregate.fraction), "DOUBLE"),
-                exp.Greatest(this=values.copy(), expressions=[number(1)]),
+                exp.Greatest(this=copied(values), expressions=[number(1)]),
                 column("factors", "kernels"),
             )
             parts.append(call("list", tally) if sums.hidden else exp.Array(expressions=[tally]))
@@ -316,15 +317,15 @@ class Writer:
             entry = call("list_extract", column(columns.SOLVED(t), "dense"), at)
             function = column(FUNCTION(t), "states")
             counts.append(exp.Mul(this=entry, expression=function))
-            counted.append(exp.NEQ(this=function.copy(), expression=number(0)))
+            counted.append(exp.NEQ(this=copied(function), expression=number(0)))
         groups, value = self._groups(chosen, "states"), column(ORDERED(i), "states")
-        totals = select(derived(inverted, "dense"), *(g.copy() for g in groups))
+        totals = select(derived(inverted, "dense"), *(copied(g) for g in groups))
         define(totals, "value", value)
         define(totals, "total", exp.Sum(this=added(counts)))
         on = every(same(column(name, "dense"), column(name, "states")) for name in sums.hidden)
         joined(totals, table(sums.table_of("states"), "states"), on)
         totals.where(chained(exp.Or, counted), copy=False)
-        totals.group_by(*groups, value.copy(), copy=False)
+        totals.group_by(*groups, copied(value), copy=False)
         names = [g.name for g in groups]
         best = select(derived(totals, "totals"), *map(column, names))
         largest = call("arg_max", column("value"), column("total"))

@@ -28,6 +28,7 @@ from privsql.sql.nodes import (
     cast,
     choose,
     column,
+    copied,
     define,
     every,
     given,
@@ -77,7 +78,7 @@ def source(catalog: Catalog, block: Block, inner: exp.Select) -> exp.Select:
         if not block.joins[join.alias]:
             made = joined_to(made, join.table, join.alias, join.on, join.kind)
     for guard in block.guards:
-        made.where(guard.copy(), copy=False)
+        made.where(copied(guard), copy=False)
     return made
 
 
@@ -180,9 +181,9 @@ class Pass:
         for i, (exact, _) in enumerate(self.exact):
             argument, condition = _parts_of(exact)
             if argument is not None:
-                define(inner, columns.ARGUMENT(i), argument.copy())
+                define(inner, columns.ARGUMENT(i), copied(argument))
             if condition is not None:
-                define(inner, columns.FILTER(i), condition.copy())
+                define(inner, columns.FILTER(i), copied(condition))
         choose(inner, *self.watched[0])
         if not inner.expressions:
             define(inner, "one", number(1))
@@ -193,7 +194,7 @@ class Pass:
         groups = [*self.keys, *groups]
         outer = select(rows, *map(column, groups))
         for name, node in self.sums.items():
-            define(outer, name, node.copy())
+            define(outer, name, copied(node))
         for i, (exact, _) in enumerate(self.exact):
             define(outer, columns.EXACT(i), self._exact(i, exact))
         choose(outer, *self.watched[1])

@@ -8,7 +8,7 @@ from privsql.sql.bind.aggregates import Call
 from privsql.sql.bind.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.expressions import call, is_null, or_zero
-from privsql.sql.nodes import cast, column, define, derived, joined, named, number, wrapped
+from privsql.sql.nodes import cast, column, copied, define, derived, joined, named, number, wrapped
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct import columns
 from privsql.sql.reconstruct.columns import AGGREGATE, Family
@@ -70,7 +70,7 @@ class StateScan:
     def write(self) -> exp.Expr:
         """The scan as a tree."""
         codes = self._codes()
-        hidden = {columns.HIDDEN(i): node.copy() for i, node in enumerate(self._states.hidden)}
+        hidden = {columns.HIDDEN(i): copied(node) for i, node in enumerate(self._states.hidden)}
         wanted = {**hidden, **codes}
         inner = self.shared.select([named(node, name) for name, node in wanted.items()])
         if self.shared.form == CONJUNCTIONS:
@@ -107,10 +107,10 @@ def exact_scan(catalog: Catalog, block: Block, family: Family = AGGREGATE) -> ex
         define(made, columns.KEY(i), key.expression)
     for i, each in calls.items():
         folded = catalog.multiplicity and foldable
-        define(made, family(i), _counted(each) if folded else each.node.copy())
+        define(made, family(i), _counted(each) if folded else copied(each.node))
     several = len(block.sets) > 1 or any(len(s) != len(block.keys) for s in block.sets)
     for i, key in enumerate(block.keys):
-        own = exp.Grouping(expressions=[key.expression.copy()])
+        own = exp.Grouping(expressions=[copied(key.expression)])
         define(made, columns.GROUPING(i), own if several else number(0))
     if not made.expressions:
         # Aggregated all the same: HAVING or GROUP BY () leaves one row.
@@ -124,9 +124,9 @@ def exact_scan(catalog: Catalog, block: Block, family: Family = AGGREGATE) -> ex
     if not block.grouped:
         return made
     if not several:
-        return made.group_by(*(key.expression.copy() for key in block.keys), copy=False)
+        return made.group_by(*(copied(key.expression) for key in block.keys), copy=False)
     sets = [
-        exp.Tuple(expressions=[block.keys[i].expression.copy() for i in chosen])
+        exp.Tuple(expressions=[copied(block.keys[i].expression) for i in chosen])
         for chosen in block.sets
     ]
     made.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=sets)]))
@@ -154,11 +154,11 @@ def _steady(call: Call) -> bool:
 def _counted(call: Call) -> exp.Expr:
     """An exact aggregate over rows that stand for several: COUNT, or one that is the same."""
     if _steady(call):
-        return call.node.copy()
+        return copied(call.node)
     total: exp.Expr = exp.Sum(this=column(MULTIPLICITY, PUBLISHED))
     condition = count_condition(call)
     if condition is not None:
-        total = exp.Filter(this=total, expression=exp.Where(this=condition.copy()))
+        total = exp.Filter(this=total, expression=exp.Where(this=copied(condition)))
     return cast(exp.Coalesce(this=total, expressions=[number(0)]), "BIGINT")
 
 

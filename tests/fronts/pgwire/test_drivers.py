@@ -11,7 +11,7 @@ import pytest
 from psycopg import RawCursor
 
 import privsql
-from tests.fronts.pgwire.conftest import Client, Running, kinds, one
+from tests.fronts.pgwire.conftest import Client, Running, kinds, one, text
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,34 @@ def test_parameters_need_no_space_and_arrays_no_type(connection, condition, valu
 
 
 @pytest.mark.parametrize(
+    ("sql", "given", "kind", "expected"),
+    [
+        (COUNT + "job = ANY($1)", b"{eng,law}", 1009, COUNT + "job IN ('eng', 'law')"),
+        (COUNT + "job=ANY ($1)", b'{"eng",NULL}', 1009, COUNT + "job = 'eng'"),
+        (COUNT + "job <> ALL($1)", b"{eng}", 1009, COUNT + "job <> 'eng'"),
+        (COUNT + "cost = ANY($1)", b"{12,13}", 1007, COUNT + "cost IN (12, 13)"),
+        (COUNT + "cost > ALL($1)", b"{12,90}", 1007, COUNT + "cost > 90"),
+        ("SELECT 5 WHERE date '2024-02-01' = ANY($1)", b"{2024-02-01}", 1182, "SELECT 5"),
+        ("SELECT typname FROM pg_type WHERE oid = ANY($1)", b"{23}", 1028, "SELECT 'int4'"),
+        ("SELECT typname FROM pg_type WHERE typname <> ALL($1) AND oid=23", b"{x}", None, None),
+    ],
+)
+def test_arrays_that_drivers_send_without_a_type(client: Client, sql, given, kind, expected):
+    """node-postgres, Ruby's pg and lib/pq write them as text and leave their type to the server."""
+    client.parse(sql, "q")
+    client.send("D", b"S" + text("q"))
+    client.send("S")
+    described = one(client.until("Z"), "t").body
+    if kind is not None:
+        assert described == struct.pack("!hI", 1, kind)
+    client.bind((given,), name="q")
+    client.send("E", text("") + bytes(4))
+    client.send("S")
+    found = one(client.until("Z"), "D").cells
+    assert found == one(client.query(expected or "SELECT 'int4'"), "D").cells
+
+
+@pytest.mark.parametrize(
     ("sql", "values", "expected"),
     [
         ("SELECT relname FROM pg_class WHERE relname = ANY($1)", (["pg_type"],), [("pg_type",)]),
@@ -81,6 +109,26 @@ def test_parameters_need_no_space_and_arrays_no_type(connection, condition, valu
             "SELECT oid FROM pg_type WHERE typreceive::TEXT != 'array_recv' AND oid IN (23, 1007)",
             (),
             [(23,)],
+        ),
+        # columns of names: Npgsql's udt_name, and everybody's tablename
+        (
+            "SELECT udt_name::regtype::oid, (table_name)::regclass::oid = c.oid"
+            " FROM information_schema.columns JOIN pg_class c ON c.oid = table_name::regclass"
+            " WHERE table_name = 'patients' AND column_name = 'job'",
+            (),
+            [(25, True)],
+        ),
+        (
+            "SELECT tablename::regclass, pg_total_relation_size(tablename::regclass)"
+            " FROM pg_tables WHERE tablename = 'patients' AND schemaname::regnamespace = 2200",
+            (),
+            [("patients", 0)],
+        ),
+        (
+            "SELECT typname::regtype, nspname::regnamespace::oid FROM pg_type JOIN pg_namespace"
+            " ON nspname = 'public' WHERE typname = 'int4'",
+            (),
+            [("integer", 2200)],
         ),
         ("SELECT 'array_in'::regproc, 'pg_type'::regclass", (), [("array_in", "pg_type")]),
         # functions in FROM
@@ -126,6 +174,46 @@ def test_parameters_need_no_space_and_arrays_no_type(connection, condition, valu
 )
 def test_catalog_statements(connection, sql, values, expected):
     assert asked(connection, sql, *values) == expected
+
+
+JOINED = """
+    SELECT {} FROM information_schema.columns {}
+    JOIN pg_catalog.pg_namespace AS ns ON ns.nspname = c.table_schema
+    LEFT JOIN pg_catalog.pg_class AS cls
+        ON cls.relname = c.table_name AND cls.relnamespace = ns.oid
+    WHERE c.table_name = 'patients'
+"""
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        JOINED.format("c.column_name", "AS c"),
+        JOINED.format("C.*, (SELECT count(*) FROM pg_am) AS n", "C"),
+        # TypeORM's, and what others ask pg_attribute
+        "SELECT attname FROM pg_type t, pg_attribute a, pg_class c WHERE a.attrelid = c.oid"
+        " AND t.oid = a.atttypid AND relname = 'patients' AND attnum > 0",
+        'SELECT "A".attname FROM pg_class JOIN pg_attribute "A" ON attrelid = oid AND attnum > 0'
+        " JOIN pg_type t ON t.oid = atttypid WHERE attrelid = 'patients'::regclass",
+    ],
+)
+def test_columns_are_listed_in_their_order_without_being_asked(connection, sql):
+    columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'patients'"
+    wanted = [name for (name,) in asked(connection, f"{columns} ORDER BY ordinal_position")]
+    cursor = RawCursor(connection).execute(sql)
+    names = [column.name for column in cursor.description or ()]
+    at = names.index("attname" if "attname" in names else "column_name")
+    assert [row[at] for row in cursor] == wanted
+
+
+def test_joined_rows_that_become_one_or_are_ordered_otherwise(connection):
+    joined = "FROM pg_class c JOIN pg_attribute a ON attrelid = oid WHERE relname = 'patients'"
+    [(count,)] = asked(connection, f"SELECT count(*) {joined}")
+    assert asked(connection, f"SELECT json_object_agg(attname, 1) IS NULL, array_agg(1) {joined}")
+    assert len(asked(connection, f"SELECT DISTINCT attname {joined}")) == count
+    assert len(asked(connection, f"SELECT relname, attname {joined} UNION SELECT 'a', 'b'")) > 1
+    names = asked(connection, f"SELECT attname {joined} ORDER BY attname DESC")
+    assert names == sorted(names, reverse=True)
 
 
 @pytest.mark.parametrize(

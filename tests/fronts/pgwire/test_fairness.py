@@ -6,6 +6,7 @@ import asyncio
 import resource
 import select
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from privsql.fronts.pgwire.auth.login import Security
 from privsql.fronts.pgwire.auth.throttle import FORGOTTEN, LONGEST, Throttle
 from privsql.fronts.pgwire.auth.users import Users
+from privsql.fronts.pgwire.catalog.pool import RESTED, SOON
 from privsql.fronts.pgwire.errors import PasswordError, ShutdownError
 from privsql.fronts.pgwire.scheduler import Scheduler, at_once
 from privsql.fronts.pgwire.server import Allowance
@@ -134,7 +136,9 @@ def test_a_scheduler_that_is_closed_takes_nothing():
 
 def silent(client: Client) -> bool:
     """Whether nothing has come for a client."""
-    return not select.select([client.socket], [], [], 0)[0]
+    poll = select.poll()  # select() takes no number above 1,023
+    poll.register(client.socket, select.POLLIN)
+    return not poll.poll(0)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -151,6 +155,38 @@ def test_sleepers_of_one_user_hold_nobody_else(release: Path, tmp_path: Path, wo
         assert one(bob.query("SELECT 7"), "D").cells == [b"7"]
         assert one(bob.query("SELECT count(*) FROM pg_namespace"), "D").cells != [b"0"]
         assert all(map(silent, sleepers))
+
+
+def test_a_catalog_is_ready_while_sleepers_hold_the_others(release: Path, tmp_path: Path):
+    """It takes half a second to make, and longer on a busy machine."""
+    with serving([release], tmp_path, allowance=Allowance(patience=0.2, look=3600)) as running:
+        lookups, bob = running.server._desk._lookups, running.client(user="bob")
+        bob.query("SELECT 1")
+        sleepers = [running.client(user="ann") for _ in range(6)]
+        for each in sleepers:
+            each.send("Q", text("SELECT pg_sleep(600)"))
+        for _ in range(2):  # also after somebody took it
+            until = time.monotonic() + WAIT
+            while not (lookups._idle and len(lookups._held) >= 4) and time.monotonic() < until:
+                time.sleep(0.05)
+            assert lookups._idle
+            with lookups.lease(*lookups._wanted):
+                assert len(lookups._held) == 5
+                time.sleep(2 * SOON)
+        assert all(map(silent, sleepers))
+
+
+def test_of_catalogs_that_nobody_uses_one_stays(release: Path, tmp_path: Path):
+    with serving([release], tmp_path) as running:
+        lookups = running.server._desk._lookups
+        running.client().query("SELECT 1")
+        with lookups.lease(*lookups._wanted), lookups.lease(*lookups._wanted):
+            pass
+        lookups.tidy()
+        assert len(lookups._idle) == 2
+        lookups._used -= RESTED + 1
+        lookups.tidy()
+        assert len(lookups._idle) == 1
 
 
 def test_long_texts_of_one_user_keep_nobody_from_being_read(running: Running):

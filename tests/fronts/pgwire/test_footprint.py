@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from privsql.fronts.pgwire.releases import RESTED, House
+from privsql.policy.history import History
 from tests.demos import told
 from tests.fronts.pgwire.conftest import Client, kinds
 from tests.fronts.pgwire.test_memory import descendants
@@ -99,6 +101,53 @@ def test_memory_at_rest_and_after_many_questions(asked_about: Path, tmp_path: Pa
         print(f"{memory:.0f} MB after {sized(30, 500)} questions")
         assert memory <= ASKED
         client.close()
+
+
+FIRST = """
+import os, sys
+
+class Seen:
+    def find_spec(self, name, path, target=None):
+        if name in ("numpy", "pyarrow"):
+            found = [os.environ.get(each) for each in os.environ["ASKED"].split()]
+            raise SystemExit(print(*found))
+
+sys.meta_path.insert(0, Seen())
+from privsql.fronts.cli.main import main
+main()
+"""
+
+
+def test_what_libraries_read_is_set_before_they_are_loaded(release: Path, tmp_path: Path):
+    """Arrow's allocator keeps freed memory, and BLAS a thread and a buffer for each processor."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST, "serve", str(release), "--history", "h", "--log", "l"],
+        env={
+            **{k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")},
+            "ASKED": "ARROW_DEFAULT_MEMORY_POOL OPENBLAS_NUM_THREADS",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "system 1\n", done.stderr
+
+
+def test_a_session_that_nobody_uses_is_closed(release: Path, tmp_path: Path, monkeypatch):
+    house = House([release], history=History(tmp_path / "history"))
+    try:
+        for user in ("ann", "bob"):
+            with house.lease(house.versions()["patients"], user):
+                assert descendants(os.getpid())
+        house.tidy()
+        assert len(house._idle) == 2
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now + RESTED + 1)
+        house.tidy()
+        assert house._idle == []
+    finally:
+        house.close()
 
 
 def test_a_server_does_not_load_what_it_does_not_use(release: Path, tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import stat
 from collections.abc import Callable
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 _SIZE = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B)", re.IGNORECASE)
 _COUNT = click.IntRange(min=1)
+
+# Read by libraries when they are loaded.  Arrow's own allocator keeps 30 MB that were freed, and
+# BLAS has threads and memory for each processor, while statements take turns on them anyway.
+_LEAN = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
@@ -171,6 +180,8 @@ def serve(releases: tuple[Path, ...], **given: Any) -> None:
       privsql serve clinic.duckdb --users users.json --listen 0.0.0.0:5433 \\
           --tls-cert server.crt --tls-key server.key --require-tls
     """
+    for name, value in _LEAN.items():
+        os.environ.setdefault(name, value)
     from privsql.fronts.cli import process as cli_running
     from privsql.fronts.pgwire.server import Allowance
     from privsql.policy.limits import Limits

@@ -31,7 +31,7 @@ T = TypeVar("T")
 _NONE: Mapping[str, str] = {}  # settings that were changed
 # Databases that are kept for the next connection.
 KEPT = 8
-MOST = databases.Most(rows=1_000_000, cells=10_000_000, bytes=256 << 20)
+MOST = databases.Most(rows=1_000_000, cells=10_000_000, bytes=256 << 20, counted=True)
 
 # DuckDB's words for a name that is not there, and PostgreSQL's, by which clients know it.
 _MISSING: tuple[tuple[str, type[ProgrammingError], str], ...] = (

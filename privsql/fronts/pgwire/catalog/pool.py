@@ -2,12 +2,15 @@
 
 Statements over the catalog and those without a table are anybody's SQL (``SELECT repeat('x', 9)``),
 so they run within a limit of memory like all others (see ``engines.processes.child``), and a
-statement shares its process with no other while it runs.
+statement shares its process with no other while it runs.  While statements hold all of them for
+longer (``SELECT pg_sleep(60)``), one is kept ready: it takes half a second to make, for which
+nobody else should wait.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -23,6 +26,9 @@ from privsql.release.manifest import Manifest
 
 # Databases that wait for the next statement.
 MOST_IDLE = 2
+# Seconds that a statement holds one until another is made, and after which a second one that is
+# idle is ended.
+SOON, RESTED = 0.3, 60.0
 _BYTES = int(MEMORY_LIMIT.removesuffix("MB")) * 10**6
 zygote.preload(__name__)
 
@@ -82,17 +88,38 @@ class Lookups:
         self._idle: list[tuple[tuple[int, ...], Child, Remote]] = []
         self._closed = False
         self._replacing = False  # one is being made
+        self._held: dict[int, float] = {}  # since when, by process
+        self._wanted: tuple[tuple[int, ...], Mapping[str, Manifest]] | None = None
+        self._used = time.monotonic()
 
     @contextmanager
     def lease(self, state: tuple[int, ...], releases: Mapping[str, Manifest]) -> Iterator[Remote]:
         """A catalog for one statement; ``state`` numbers the versions that it describes."""
         child, remote = self._taken(state) or self._made(releases)
+        with self._lock:
+            self._held[id(child)] = self._used = time.monotonic()
+            self._wanted = state, releases
         try:
             yield remote
         finally:
+            with self._lock:
+                del self._held[id(child)]
             self._given(state, child, remote)
             if child.broken:
                 self._replace(state, releases)
+
+    def tidy(self) -> None:
+        """Have one idle while statements hold the others, and no second one for nobody."""
+        now, ended = time.monotonic(), []
+        with self._lock:
+            slow = any(since < now - SOON for since in self._held.values())
+            wanted = self._wanted if slow else None
+            if self._used < now - RESTED and not self._held:
+                ended, self._idle = self._idle[:-1], self._idle[-1:]
+        for _, child, _ in ended:
+            child.close()
+        if wanted is not None:
+            self._replace(*wanted)
 
     def _replace(self, state: tuple[int, ...], releases: Mapping[str, Manifest]) -> None:
         """Make a catalog for the next statement, which may be another user's, if none is idle."""

@@ -93,6 +93,26 @@ class Bound:
         some = when(positive(rows), fourth, literal(0.0))
         return [named(second, SECOND(t)), named(some, FOURTH(t))]
 
+    @property
+    def limited(self) -> bool:
+        """Whether the most effective rows are bounded, too."""
+        return not self.ends or len(self.support) >= 3
+
+    def nearest(self, t: int) -> list[exp.Expr]:
+        """What the next step carries on, and ``b - mean`` of each side, which is written once."""
+        own = ("rows", "centre", "second") if self.ends else ()
+        carried = [f"{name}_{t}" for name in (*self.sums, *own) if name not in ("first", "square")]
+        sides = [each.nearest(column(f"centre_{t}")) for each in self._skewed(t)]
+        return [*map(column, dict.fromkeys(carried)), *sides]
+
+    def _skewed(self, t: int) -> list[_Skewed]:
+        """The last bound of L and that of -L."""
+        if len(self.support) < 3:
+            return []
+        values = sorted(self.support)
+        less = [-value for value in reversed(values)]
+        return [_Skewed(values, 1.0, f"high_{t}"), _Skewed(less, -1.0, f"low_{t}")]
+
     def most(self, t: int) -> exp.Alias:
         """The most effective rows; NULL where only a second scan can decide."""
         return named(self._most(t), MOST_ROWS(t))
@@ -100,7 +120,7 @@ class Bound:
     def _most(self, t: int) -> exp.Expr:
         if not self.ends:
             return literal(0.0)  # exactly known, so that there are no more of them than least
-        if len(self.support) < 3:
+        if not self.limited:
             return null("DOUBLE")
         second, mean, rows = (column(f"{name}_{t}") for name in ("second", "centre", "rows"))
         square = multiply(second, second)
@@ -109,36 +129,62 @@ class Bound:
             multiply(rows, wrapped(_central(self.floor, mean, 4))),
             _central(self.count, mean, 4),
         ]
-        values = sorted(self.support)
-        for ordered, sign in ((values, 1.0), ([-value for value in reversed(values)], -1.0)):
-            least.append(_skewed(ordered, scaled(sign, mean), second, rows))
+        least += [each.least(mean, second, rows) for each in self._skewed(t)]
         more = multiply(rows, wrapped(_central(self.floor, mean, 2)))
         top = call("power", add(second, more), number(2))
         return quotient(top, nonzero(call("greatest", *least)))
 
 
-def _skewed(values: Sequence[float], mean: exp.Expr, second: exp.Expr, rows: exp.Expr) -> exp.Expr:
-    """``(d^2 - e2) sum L^2 + d e3 n`` (see above); ``values`` of K are in order."""
-    *others, c, a = values
-    # In K the place to be near to is 2 m - (a + c) / 2.
-    place = exp.Sub(this=scaled(2.0, wrapped(mean)), expression=literal((a + c) / 2))
-    nearest = literal(others[-1])
-    if len(others) > 1:
-        middles = [(v, literal((v + w) / 2)) for v, w in pairwise(others)]
-        left = [
-            exp.If(this=exp.LT(this=exp.Paren(this=place), expression=middle), true=literal(v))
-            for v, middle in middles
-        ]
-        nearest = exp.Case(ifs=left, default=nearest)
-    one, two, three = (
-        exp.Paren(this=exp.Sub(this=value, expression=wrapped(mean)))
-        for value in (literal(a), nearest, literal(c))
-    )
-    d = exp.Paren(this=add(add(one, two), three))
-    pairs = add(add(multiply(one, two), multiply(one, three)), multiply(two, three))
-    product = multiply(multiply(one, two), three)
-    squares = exp.Sub(this=multiply(d, d), expression=exp.Paren(this=pairs))
-    return add(multiply(wrapped(squares), second), multiply(multiply(d, product), rows))
+@dataclass(frozen=True)
+class _Skewed:
+    """The bound ``(d^2 - e2) sum L^2 + d e3 n`` (see above), of ``sign * K``.
+
+    With s = a + c and q = ac it is
+
+        (s (s + b) + b^2 - q) sum L^2  +  (s + b) q b n.
+    """
+
+    values: Sequence[float]  # of sign * K, in order
+    sign: float
+    name: str  # of the column with b
+
+    def nearest(self, mean: exp.Expr) -> exp.Expr:
+        """b: which of the others is nearest depends on the mean m only.
+
+        In K the place to be near to is 2 m - (a + c) / 2, and so v is nearer than w > v where
+
+            m  <  ((v + w) + (a + c)) / 4.
+        """
+        *others, c, a = self.values
+        found = literal(others[-1])
+        if len(others) > 1:
+            below = exp.LT if self.sign > 0 else exp.GT
+            ends = [(v, self.sign * (v + w + a + c) / 4) for v, w in pairwise(others)]
+            left = [
+                exp.If(this=below(this=mean, expression=literal(end)), true=literal(v))
+                for v, end in ends
+            ]
+            found = exp.Case(ifs=left, default=found)
+        return named(self._away(found, mean), self.name)
+
+    def _away(self, value: exp.Expr, mean: exp.Expr) -> exp.Expr:
+        kind = exp.Sub if self.sign > 0 else exp.Add
+        return exp.Paren(this=kind(this=value, expression=mean))
+
+    def least(self, mean: exp.Expr, second: exp.Expr, rows: exp.Expr) -> exp.Expr:
+        """The bound, by the column that ``nearest`` made."""
+        *_, c, a = self.values
+        one, two, three = (
+            self._away(literal(a), mean),
+            column(self.name),
+            self._away(literal(c), mean),
+        )
+        s, q = exp.Paren(this=add(one, three)), multiply(one, three)
+        d = exp.Paren(this=add(s, two))
+        squares = exp.Sub(this=add(multiply(s, d), multiply(two, two)), expression=q)
+        return add(
+            multiply(wrapped(squares), second), multiply(multiply(d, multiply(q, two)), rows)
+        )
 
 
 # Values of K up to which the most effective rows are told.

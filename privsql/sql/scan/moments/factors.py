@@ -26,7 +26,7 @@ from privsql.channels.cells import Cells
 from privsql.channels.mechanisms import Replace
 from privsql.sql.catalog import PUBLISHED, Catalog
 from privsql.sql.expressions import call
-from privsql.sql.nodes import cast, column, define, derived, joined, sql, table, wrapped
+from privsql.sql.nodes import cast, column, copied, define, derived, joined, sql, table, wrapped
 from privsql.sql.plan.states import Axis, States
 from privsql.sql.reconstruct.columns import ATOM, TRUTH
 
@@ -119,7 +119,7 @@ class Columns:
             for text, node in self._atoms[name].items():
                 kind = "BOOLEAN" if text in self._conditions else "DOUBLE"
                 order = [exp.Ordered(this=column("i", PUBLISHED), nulls_first=False)]
-                value = exp.Order(this=cast(wrapped(node.copy()), kind), expressions=order)
+                value = exp.Order(this=cast(wrapped(copied(node)), kind), expressions=order)
                 define(made, ATOM(len(texts)), call("list", value))
                 texts.append(text)
             made.from_(table(self._domain(name), PUBLISHED), copy=False)
@@ -214,7 +214,7 @@ class Columns:
                 written[text] = place
                 # What was asked for may have IS TRUE around it.
                 bare_text = text if wrapped(atoms[text]) is atoms[text] else f"({text})"
-                true = exp.Is(this=place.copy(), expression=exp.Boolean(this=True))
+                true = exp.Is(this=copied(place), expression=exp.Boolean(this=True))
                 written[f"{bare_text} IS TRUE"] = true
                 shown[TRUTH(i, n)] = self._found[text].take(cells.first.tolist())
             masses = cells.sizes / cells.size

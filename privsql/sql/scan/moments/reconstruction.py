@@ -30,10 +30,11 @@ from privsql.errors import DataError
 from privsql.sql.bind.block import Block, pieces_of_block
 from privsql.sql.bind.pieces import Piece
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.expressions import ENOUGH_ROWS, any_of, call, double, or_zero
+from privsql.sql.expressions import ENOUGH_ROWS, call, double, or_zero
 from privsql.sql.nodes import (
     bare,
     cast,
+    chained,
     choose,
     column,
     columns_of,
@@ -227,29 +228,29 @@ class Moments:
         self._effective = estimates.effective_rows()
         return Step(f"{prefix}_bases0", bases), Step(f"{prefix}_block", made)
 
-    def doubtful(self, weighed: Collection[int]) -> exp.Select | None:
+    def doubtful(self, weighed: Collection[int]) -> list[exp.Select]:
         """Whether bounds leave open if some piece of some cell has enough effective rows.
 
+        Queries that are asked in turn until one says no: first whether the least are too few,
+        which is short and decides nearly always, then whether the most are enough.
         Those of a score interval only matter where the query looks at them (``weighed``).
         """
         if self.only:
-            return None
+            return []
         scored = self.score_intervals
-        doubts: dict[int, exp.Expr] = {}
+        few: dict[int, exp.Expr] = {}
         for i, pieces in self._effective.items():
             if i in weighed or i not in scored:
                 for t, rows in pieces.items():
                     least = exp.LT(this=wrapped(rows), expression=number(ENOUGH_ROWS))
-                    enough = [number(float(ENOUGH_ROWS))]
-                    above = exp.Coalesce(this=column(columns.MOST_ROWS(t)), expressions=enough)
-                    # A little less, for rounding.
-                    most = exp.GTE(this=above, expression=number(ENOUGH_ROWS * (1 - 1e-9)))
-                    doubts[t] = exp.Paren(this=exp.And(this=least, expression=most))
-        either = any_of(doubts.values())
-        if either is None:
-            return None
-        doubtful = named(call("bool_or", either), "doubtful")
-        return select(derived(self._bounded, "bases"), doubtful)
+                    few[t] = exp.Paren(this=least)
+        if not few:
+            return []
+        asked = [_any(self._weighed, few.values())]
+        if any(self._bounds[t].limited for t in few):
+            both = [exp.And(this=least, expression=_perhaps_enough(t)) for t, least in few.items()]
+            asked.append(_any(self._bounded, both))
+        return asked
 
     @property
     def _sure(self) -> frozenset[int]:
@@ -324,11 +325,17 @@ class Moments:
         for name, node in sums.items():
             define(third, name, double(node))
         last = select(derived(third, "centred"), *map(column, (*kept, *seen, *sums)))
-        self._bounded = select(derived(third, "centred"))
+        self._bounds = bounds
+        self._weighed = select(derived(third, "centred"))
+        # What the most effective rows need twice has a step of its own.
+        nearest = select(derived(third, "centred"))
+        self._bounded = select(derived(nearest, "nearest"))
         for t, one in enumerate(bounds):
             choose(second, *one.taken(t))
             choose(third, *one.centred(t))
             choose(last, *one.weights(t))
+            choose(self._weighed, *one.weights(t))
+            choose(nearest, *one.nearest(t))
             choose(self._bounded, *one.weights(t), one.most(t))
         return last
 
@@ -346,6 +353,20 @@ class Moments:
         return self._block.everyone and any(
             piece == Piece() for piece in (self._pieces[t], self._pieces[u])
         )
+
+
+def _any(bases: exp.Select, conditions: Iterable[exp.Expr]) -> exp.Select:
+    """Whether a condition holds of any cell."""
+    either = chained(exp.Or, map(wrapped, conditions))
+    return select(derived(bases, "bases"), named(call("bool_or", either), "doubtful"))
+
+
+def _perhaps_enough(t: int) -> exp.Expr:
+    """Whether a piece may have enough effective rows; a little less, for rounding."""
+    above = exp.Coalesce(
+        this=column(columns.MOST_ROWS(t)), expressions=[number(float(ENOUGH_ROWS))]
+    )
+    return exp.GTE(this=above, expression=number(ENOUGH_ROWS * (1 - 1e-9)))
 
 
 def _plain(node: exp.Expr) -> exp.Expr:

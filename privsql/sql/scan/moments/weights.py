@@ -25,6 +25,7 @@ from privsql.sql.expressions import call, dot, double, product_of
 from privsql.sql.nodes import (
     cast,
     column,
+    copied,
     define,
     derived,
     every,
@@ -134,7 +135,7 @@ class MomentScan:
         key = (product.key, inverted)
         if key not in self._weights:
             halves = [self.shared.halves[half].node for half in product.halves]
-            factors = [wrapped(node.copy()) for node in halves if node is not None]
+            factors = [wrapped(copied(node)) for node in halves if node is not None]
             factors += [self._weight(part, inverted) for part in product.parts]
             made = self._row(product_of(factors), WEIGHT) if factors else None
             self._weights[key] = made
