@@ -8,6 +8,7 @@ Nothing here knows of SQL, releases or policies, and nothing of ``privsql`` is i
     newton     the second-order iteration
     mle        maximum likelihood
     variance   covariances and effective rows
+    axiswise   all cells of an answer at once, column by column
     intervals  intervals and their reliability
     quantile   quantiles of reconstructed distributions
     lists      Arrow lists and arrays

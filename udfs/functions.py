@@ -22,6 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from udfs import intervals, invert, iterate, lists, mle, quantile, variance
+from udfs.axiswise.program import Ints, Program, Published
+from udfs.axiswise.solve import First, Solved, solve
 from udfs.errors import KernelError
 from udfs.intervals import Bounds
 from udfs.iterate import Likelihood
@@ -40,6 +42,10 @@ TALLY = (
 )
 QUANTILE = (
     "STRUCT(lower BIGINT, upper BIGINT, fraction DOUBLE, low BIGINT, high BIGINT, reliable BOOLEAN)"
+)
+CELLS = (
+    'STRUCT("group" BIGINT[], class BIGINT[], estimate DOUBLE[][], observed DOUBLE[][],'
+    " second DOUBLE[][], fourth DOUBLE[][], mass DOUBLE[][], covariance DOUBLE[][])"
 )
 
 
@@ -228,6 +234,58 @@ def _tallies(fields: Sequence[Arrow], certain: Arrow) -> quantile.Tallies:
     return quantile.Tallies(total, excess, spread, second, fourth, known)
 
 
+def _cells(*columns: Column) -> Arrow:
+    *_, factors = columns
+    found: dict[int, Solved] = {}
+    for kron, rows in lists.by_factors(factors):
+        for row in range(len(factors)) if isinstance(rows, slice) else rows.tolist():
+            found[row] = _solved(columns, row, kron)
+    solved = [found[row] for row in range(len(factors))]
+    names = ("estimate", "observed", "second", "fourth", "mass", "covariance")
+    return _struct(
+        group=pa.array([each.group for each in solved], type=pa.list_(pa.int64())),
+        **{"class": pa.array([each.wanted for each in solved], type=pa.list_(pa.int64()))},
+        **{name: lists.list_of_lists([getattr(each, name) for each in solved]) for name in names},
+    )
+
+
+def _solved(columns: Sequence[Column], row: int, kron: Kron) -> Solved:
+    """One row of arguments, answered."""
+    cells, owner, groups, sums, labels, wanted, functions, pieces, pairs, *rest = columns
+    scored, masses, first, _ = rest
+    published = Published(
+        tuple(map(_integers, lists.inner(cells, row, "cells"))),
+        _integers(_row(owner, row, "owner")),
+        int(lists.numbers(groups, "groups")[row]),
+        tuple(lists.inner(sums, row, "sums")),
+    )
+    keys = [_integers(each) for each in lists.inner(wanted, row, "wanted")]
+    program = Program(
+        published,
+        kron,
+        tuple(_integers(x) if len(x) else None for x in lists.inner(labels, row, "labels")),
+        np.array(keys, dtype=np.intp).T if keys else np.zeros((1, 0), dtype=np.intp),
+        tuple(
+            tuple(f if len(f) else None for f in own)
+            for own in lists.innermost(functions, row, "functions")
+        ),
+        _integers(np.array(lists.inner(pieces, row, "pieces")).reshape(-1, 3)),
+        _integers(np.array(lists.inner(pairs, row, "pairs")).reshape(-1, 5)),
+        _integers(_row(scored, row, "scored")),
+        tuple(x if len(x) else None for x in lists.inner(masses, row, "masses")),
+    )
+    count, descending, *those = _integers(_row(first, row, "first")).tolist() or (0, 0)
+    return solve(program, First(np.array(those, dtype=np.intp), count, bool(descending)))
+
+
+def _row(column: Column, row: int, name: str) -> Array:
+    return lists.ragged(column.slice(row, 1), name)[1]
+
+
+def _integers(values: Array) -> Ints:
+    return values.astype(np.intp)
+
+
 def _constrain(*columns: Column) -> Arrow:
     estimate, low, high = _arrays(columns[:3], ("estimate", "low", "high"))
     # What has no end may say so: sums are not bounded above.
@@ -407,6 +465,21 @@ FUNCTIONS: tuple[Function, ...] = (
         _quantile,
         "quantile between two positions, counted from zero, and its interval, from the tallies"
         " of its parts, whose rows differ (NULL: no part); kind is 'disc' or 'cont'",
+    ),
+    _function(
+        "cells",
+        "cells BIGINT[][], owner BIGINT[], groups BIGINT, sums DOUBLE[][], labels BIGINT[][],"
+        " wanted BIGINT[][], functions DOUBLE[][][], pieces BIGINT[][], pairs BIGINT[][],"
+        f" scored BIGINT[], masses DOUBLE[][], first BIGINT[], factors {FACTORS}",
+        CELLS,
+        _cells,
+        "all cells of an answer at once, column by column: published states as the cell of each"
+        " column and the number of a group; the class of each cell of a column (empty: no key) and"
+        " the classes that are wanted; of each piece a function of each column (empty: 1) and its"
+        " sums (products, squares, fourths), of each pair both pieces, whether the second is over"
+        " all classes, and its sums (products, squares); `scored`: the one column that a piece is"
+        " a function of (-1: others too), with the `masses` of its cells; `first`: only so many"
+        " cells, whether from the largest, and of which pieces' sum (empty: all cells)",
     ),
     _function(
         "constrain",

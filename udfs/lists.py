@@ -216,6 +216,50 @@ def nullable(values: Array) -> Arrow:
     return pa.array(values, mask=np.isnan(values))
 
 
+def inner(column: Column, row: int, name: str) -> list[Array]:
+    """The lists within one row's list, as arrays."""
+    array = _combined(column)
+    if array.null_count:
+        raise KernelError(f"{name} must not be NULL")
+    own: Arrow = array.slice(row, 1).flatten()
+    if not isinstance(own, pa.ListArray):
+        raise KernelError(f"{name} must be lists of lists")
+    lengths, values = _ragged(own, name)
+    return np.split(values, np.cumsum(lengths)[:-1]) if len(lengths) else []
+
+
+def innermost(column: Column, row: int, name: str) -> list[list[Array]]:
+    """The lists of lists within one row's list, as arrays."""
+    array = _combined(column)
+    if array.null_count:
+        raise KernelError(f"{name} must not be NULL")
+    own: Arrow = array.slice(row, 1).flatten()
+    if not isinstance(own, pa.ListArray):
+        raise KernelError(f"{name} must be lists of lists")
+    counts, _ = _level(own)
+    flat = own.flatten()
+    if not isinstance(flat, pa.ListArray):
+        raise KernelError(f"{name} must be lists of lists of lists")
+    lengths, values = _ragged(flat, name)
+    each = iter(np.split(values, np.cumsum(lengths)[:-1]) if len(lengths) else [])
+    return [list(itertools.islice(each, int(count))) for count in counts]
+
+
+def list_of_lists(tables: Sequence[Array]) -> Lists:
+    """Arrays ``(lists, length)``, one a row, as a column of lists of lists."""
+    within = [pa.array(row) for table in tables for row in table]
+    lengths = np.array([len(row) for row in within], dtype=np.int32)
+    counts = np.array([len(table) for table in tables], dtype=np.int32)
+    values = pa.concat_arrays(within) if within else pa.array([], type=pa.float64())
+    lists: Lists = pa.ListArray.from_arrays(_offsets(lengths), values)
+    made: Lists = pa.ListArray.from_arrays(_offsets(counts), lists)
+    return made
+
+
+def _offsets(lengths: NDArray[Any]) -> Any:
+    return pa.array(_starts(lengths).astype(np.int32))
+
+
 def _finite(values: Array, name: str) -> Array:
     if not np.isfinite(values).all():
         raise InputError(f"{name} must be finite numbers")

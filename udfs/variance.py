@@ -81,11 +81,16 @@ def _merged(inverted: Array, kron: Kron) -> list[Array]:
 
     A query cuts a column finer for the sake of its other aggregates, which must not matter.
     """
-    tensor = inverted.reshape(kron.shape)
-    scale = float(np.abs(inverted).max(initial=0)) or 1.0
-    # Equal to nine digits; the offset keeps round numbers off the edges between two classes.
-    digits = np.floor(tensor / scale * 1e9 + 0.381966)
+    digits = nine_digits(inverted).reshape(kron.shape)
     return [classes_of(digits, axis) for axis in range(len(kron.shape))]
+
+
+def nine_digits(inverted: Array) -> Array:
+    """A function's values to nine digits: where these are equal it is called the same."""
+    scale = float(np.abs(inverted).max(initial=0)) or 1.0
+    # The offset keeps round numbers off the edges between two classes.
+    digits: Array = np.floor(inverted / scale * 1e9 + 0.381966)
+    return digits
 
 
 def classes_of(tensor: Array, axis: int) -> Array:

@@ -10,8 +10,16 @@ from privsql.engines import MemoryEngine, ScanEngine
 from privsql.engines.recent import Recent
 from privsql.session.settings import Settings
 from privsql.sql.outer.parts import Out
-from privsql.sql.plan.planner import BlockPlan, Printed, check_values, check_work
+from privsql.sql.plan.planner import (
+    BlockPlan,
+    Printed,
+    cells_of,
+    check_cells,
+    check_values,
+    check_work,
+)
 from privsql.sql.plan.query import Answered, Planned
+from privsql.sql.reconstruct.axiswise import FIRST
 from privsql.sql.reconstruct.columns import GROUP_BITS, GROUP_ROWS, GROUP_SQUARES, GROUP_SUM, Family
 from udfs.intervals import critical
 
@@ -78,8 +86,11 @@ class Workspace:
 class Loading:
     """Scans, and loads what they bring; keeps plans that may be asked for again."""
 
-    def __init__(self, engine: ScanEngine, memory: MemoryEngine, workspace: Workspace) -> None:
+    def __init__(
+        self, engine: ScanEngine, memory: MemoryEngine, workspace: Workspace, most: int
+    ) -> None:
         self._engine = engine
+        self._most = most  # cells of an answer
         self._memory = memory
         self._workspace = workspace
         self._plans: Recent[Key, Planned] = Recent(REMEMBERED)
@@ -115,13 +126,33 @@ class Loading:
         if loaded:
             self._workspace.forget(*loaded)
 
+    def all_cells(
+        self, plan: BlockPlan, scanned: pa.Table, loaded: list[str], hidden: bool
+    ) -> None:
+        """Have all cells of a block made although only the first of them are wanted.
+
+        Which are the first depends on what is hidden of them.  If estimates are only rounded, it
+        depends on less than they can be told apart by, and cells that are too many stay unmade.
+        """
+        if plan.first is None:
+            return
+        fits = cells_of(plan, scanned) <= self._most
+        if hidden and not fits:
+            check_cells(plan, scanned, self._most)
+        if fits:
+            name = f"{plan.prefix}_{FIRST}"
+            self._workspace.load({name: plan.first.table(wanted=False)})
+            loaded.append(name)
+
     def load(
         self, plan: BlockPlan, loaded: list[str], settings: Settings, outs: Sequence[Out]
     ) -> pa.Table:
         """Scan a block, and load what its reconstruction reads."""
         scanned = self._engine.scan(*plan.scan.both)
-        check_work(plan, scanned)
+        check_work(plan, scanned, self._most)
         tables = {f"{plan.prefix}_scan": scanned}
+        if plan.first is not None:
+            tables[f"{plan.prefix}_{FIRST}"] = plan.first.table()
         if plan.watched and plan.moments:
             # The gate reads the personal groups of such a scan itself; nobody else does.
             spare = [family(k) for k, heavy in plan.watched.items() for family in _families(heavy)]

@@ -173,7 +173,7 @@ class Session:
         self._remembered = remembered or (lambda: own)
         self._groups: list[str] = []  # digests of the groups behind the statement under way
         self._workspace = Workspace(self._memory)
-        self._loading = Loading(self._engine, self._memory, self._workspace)
+        self._loading = Loading(self._engine, self._memory, self._workspace, self.limits.rows)
         self._audited = Audited(self._engine, manifest, lambda: engines.memory(self.limits.memory))
         release = self.release.identity
         salt = int(release[:12], 16)
@@ -459,6 +459,7 @@ class Session:
                     gap = self._gap(plan, behind, decision, statement)
                 rounded = self._gate.rounded and plan.estimated
                 if gap is not None or rounded:
+                    self._loading.all_cells(plan, scanned, loaded, hidden=gap is not None)
                     changes.append(Change(plan, gap, rounded))
             final = planned.final.masked(changes)
             # One row a block needs no limit; a public table could be joined to it many times.

@@ -10,7 +10,7 @@ parse        text to a statement that may run
 subqueries   sub-queries beside published rows, as constants and public tables
 bind         a SELECT to a block: keys, conditions and pieces of aggregates
 plan         a block to states of its sensitive columns, a scan and a reconstruction
-scan         one pass over the published table, in one of four forms
+scan         one pass over the published table, in one of five forms
 reconstruct  the scan's result to estimates with their errors
 outer        the analyst's SQL around blocks, with errors propagated
 disclosure   personal groups behind cells, and what masking does to a block

@@ -29,6 +29,8 @@ class Case:
     rounds: int = 15
     cpu: bool = False  # processor time of all threads, instead of time on the wall
     times: float = 1.0  # how often the other side is counted, where a part of it is timed
+    spare: float = 0.0  # seconds beside the limit
+    within: float = 0.0  # seconds that are good enough whatever the other side takes
     note: str = ""
 
 
@@ -45,8 +47,11 @@ class Measured:
 
     @property
     def kept(self) -> bool:
-        limit = self.case.limit
-        return self.ratio >= limit if self.case.faster else self.ratio <= limit
+        case, limit = self.case, self.case.limit
+        if case.faster:
+            return self.ratio >= limit
+        most = max(limit * self.other_seconds + case.spare, case.within)
+        return self.ratio <= limit or self.ours_seconds <= most
 
     def __str__(self) -> str:
         low, high = np.quantile(self.ratios, [0.25, 0.75])
@@ -56,6 +61,8 @@ class Measured:
             f"  [{low:.2f}, {high:.2f}]  {sign} {self.case.limit:g}"
             f"   ({_human(self.ours_seconds)} against {_human(self.other_seconds)})"
             + (" cpu" if self.case.cpu else "")
+            + (f", + {self.case.spare:g} s" if self.case.spare else "")
+            + (f", within {self.case.within:g} s" if self.case.within else "")
             + (f"  {self.case.note}" if self.case.note else "")
         )
 

@@ -25,7 +25,7 @@ from typing import Any
 
 # Nothing of ours is imported up here: a mutant's module has to be imported changed.
 
-FORMS = (None, "states", "conjunctions", "counts", "weights")
+FORMS = (None, "states", "axes", "conjunctions", "counts", "weights")
 VARIANTS = ("uniform", "mixed", "matrices", "whole", "sampled", "compacted")
 EXACT = ("plain", "sparse", "compacted")
 ROWS = 400
@@ -65,7 +65,7 @@ def questions() -> Iterator[Question]:
         ("mixed", None),
     )
     for i, text in enumerate(texts):
-        for form in (FORMS[1 + i % 2], FORMS[3 + i % 2]):
+        for form in (FORMS[1 + i % 3], FORMS[4 + i % 2]):
             yield Question("uniform", form, text)
         variant, chosen = others[i % len(others)]
         yield Question(variant, chosen, text)
@@ -208,7 +208,7 @@ def oracle(folder: Path) -> str:
     pairs = []
     for i, each in enumerate(worlds):
         layer = Layer(each)
-        layer.session.form = FORMS[1 + i % 4]
+        layer.session.form = FORMS[1 + i % 5]
         pairs.append((each, layer))
     summary = run(pairs, QUERIES, SEED, shrunk=0, stop=1)
     if summary.failures:

@@ -22,7 +22,7 @@ from typing import Any
 from privsql.answer.outcome import Outcome
 from privsql.errors import Error, NotSupportedError
 from privsql.session.session import Session
-from privsql.sql.scan.forms import CONJUNCTIONS, COUNTS, FORMS, STATES, WEIGHTS
+from privsql.sql.scan.forms import AXES, CONJUNCTIONS, COUNTS, FORMS, STATES, WEIGHTS
 from tests.oracle.running import LIMITS
 from tests.oracle.sessions import read
 
@@ -176,14 +176,15 @@ def by_form(
     """
     session.rescan = False
     try:
-        for first, second in ((STATES, CONJUNCTIONS), (WEIGHTS, COUNTS)):
-            if {first, second} <= set(done):
+        for first, *others in ((STATES, AXES, CONJUNCTIONS), (WEIGHTS, COUNTS)):
+            if {first, *others} <= set(done):
                 continue
             session.form = first
             outcome = session.run(sql, parameters)
             if first in session.forms:
                 yield first, outcome
-            if second in session.able and second not in done:
+            able = [each for each in others if each in session.able and each not in done]
+            for second in able:
                 session.form = second
                 yield second, session.run(sql, parameters)
                 if second not in session.forms:

@@ -37,7 +37,7 @@ from tests.oracle.tables import COLUMNS, TABLE, Column
 
 CLOSE = 1e-9  # of the larger of estimate and standard error
 BARS = ("stderr", "low", "high", "reliable")
-FORMS = ("states", "conjunctions", "counts", "weights")  # of Session.form; None: by cost
+FORMS = ("states", "axes", "conjunctions", "counts", "weights")  # of Session.form; None: by cost
 
 # What must be alike of two answers that say the same: "bars" (estimate, standard error, interval
 # and reliability) or "estimates" alone.

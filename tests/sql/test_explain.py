@@ -323,7 +323,7 @@ BRIEF = {
         "precision: condition number ",
         "COUNT(*): ± at most ",
         "AVG(age): ",
-        "scan: one pass, form states: ",
+        "scan: one pass, form axes: ",
         "more: --verbose",
     ),
     "SELECT COUNT(*) AS n FROM patients": ("answer: exact", "COUNT(*): exact", "more: "),

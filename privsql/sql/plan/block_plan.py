@@ -10,6 +10,7 @@ import pyarrow as pa
 from privsql.sql.bind.block import Block
 from privsql.sql.parameters import Printed
 from privsql.sql.plan.states import States
+from privsql.sql.reconstruct.axiswise import First
 from privsql.sql.reconstruct.sums import Step
 from privsql.sql.scan.forms import MOMENTS
 
@@ -37,6 +38,8 @@ class BlockPlan:
     score_intervals: frozenset[int] = frozenset()  # aggregates that have one
     able: tuple[str, ...] = ()  # other forms of the same kind of scan
     values: Mapping[str, Printed] = field(default_factory=dict)  # scans of distinct counts
+    many: int = 1  # cells that sensitive keys make of a group of public ones, at the most
+    first: First | None = None  # the cells that are wanted, where that is not all of them
     form: str = ""  # of the scan (see ``forms``); none where nothing is estimated
 
     @property

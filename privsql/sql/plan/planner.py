@@ -60,11 +60,12 @@ from privsql.sql.parameters import Parameters, Printed, read_parameters
 from privsql.sql.parse.statement import Statement
 from privsql.sql.plan.block_plan import BlockPlan
 from privsql.sql.plan.states import MOST_STATES, Planner, States, under
-from privsql.sql.reconstruct.columns import BESIDE, FLOOR, HIDDEN, MASSES
+from privsql.sql.reconstruct.axiswise import Axiswise, axis_constants, first_of, separable
+from privsql.sql.reconstruct.columns import BESIDE, FLOOR, HIDDEN, KEY, MASSES
 from privsql.sql.reconstruct.sums import Step, Sums
 from privsql.sql.reconstruct.writer import Writer
 from privsql.sql.scan.distinct import by_states
-from privsql.sql.scan.forms import MOMENTS, STATES, WEIGHTS, choose_form
+from privsql.sql.scan.forms import AXES, MANY_ENTRIES, MOMENTS, STATES, WEIGHTS, choose_form
 from privsql.sql.scan.moments.reconstruction import Moments
 from privsql.sql.scan.one_pass import Pass, Scan
 from privsql.sql.scan.state_scan import ADDITIVE, StateScan, exact_scan
@@ -195,24 +196,41 @@ class PlanWriter:
             able = (WEIGHTS,) if moments.only else (STATES, WEIGHTS)
             if self._choose(able) in MOMENTS:
                 return self._plan_moments(moments, part, prefix, weighed)
-        domain = self.databases.domain
-        states = Planner(self.catalog, block, self._asked, domain).plan(_sensitive(block))
-        scan = StateScan(self.catalog, block, states)
+        return self._plan_states(part, prefix)
+
+    def _plan_states(self, part: Part, prefix: str) -> BlockPlan:
+        block, domain, iterative = part.leaf.block, self.databases.domain, self.wanted.iterative
+        apart = not iterative and separable(self.catalog, block)
+        planner = Planner(self.catalog, block, self._asked, domain, apart)
+        states = planner.plan(_sensitive(block))
+        ways = (*[STATES] * planner.listable(states), *[AXES] * apart)
+        scan = StateScan(self.catalog, block, states, ways)
         self._add_exact(scan.shared, block)
-        iterative = self.wanted.iterative
         sums = Sums(block, states, scan.shared, prefix, part.pairs, domain, iterative, part.classes)
-        steps = Writer(sums).write()
+        classes = planner.classes(states)
+        first = None if part.classes else first_of(part.leaf.select, block)
+        # How many groups of public keys there are the scan will tell: to find the first of all
+        # cells, they are not made one by one.
+        entries = MANY_ENTRIES if first is not None else states.count * classes
+        form = self._choose(scan.able, entries=entries)
+        first = first if form == AXES else None
+        steps = Writer(sums, Axiswise(sums, first) if form == AXES else None).write()
         tables = {f"{prefix}_constants": _constants(states, sums.massed, sums.floored)}
+        if form == AXES:
+            tables = {f"{prefix}_constants": axis_constants(states, sums.massed)}
         for i, axis in enumerate(states.axes):
             tables[f"{prefix}_axis{i}"] = axis.cells
             tables[f"{prefix}_codes{i}"] = axis.codes
         informative = self._informative(block, states, steps[0], tables)
+        scan.shared.form = form
         made = self._block_plan(prefix, part, scan, tables, steps, states, informative)
         return replace(
             made,
             score_intervals=sums.score_intervals,
             able=scan.able,
             values=self._values(sums, scan),
+            many=classes,
+            first=first,
         )
 
     def _values(self, sums: Sums, scan: StateScan) -> dict[str, Printed]:
@@ -271,9 +289,14 @@ class PlanWriter:
         small = prod(sizes) <= MOST_STATES and max(sizes, default=1) <= MATRIX_LIMIT
         return small and self._choose((STATES, WEIGHTS)) == STATES
 
-    def _choose(self, able: Sequence[str], counting_pays: bool = True) -> str:
-        forced = self.wanted.form
-        return choose_form(self.catalog.rows, able, counting_pays=counting_pays, forced=forced)
+    def _choose(self, able: Sequence[str], counting_pays: bool = True, entries: int = 0) -> str:
+        return choose_form(
+            self.catalog.rows,
+            able,
+            counting_pays=counting_pays,
+            entries=entries,
+            forced=self.wanted.form,
+        )
 
     def _plan_moments(
         self, moments: Moments, part: Part, prefix: str, weighed: frozenset[int]
@@ -313,9 +336,9 @@ class PlanWriter:
                 shared.watched = members.watched(supports, packed=moments)
         if shared.beside:
             beside = self.parameters.bind(exact_scan(self.catalog, block, family=BESIDE))
-        if isinstance(scan, StateScan):
-            # All sums are named by now.
-            shared.form = self._choose(scan.able)
+        if isinstance(scan, StateScan) and shared.form not in scan.able:
+            # Whose rows are watched cannot be counted: all sums are named by now.
+            shared.form = STATES
         return BlockPlan(
             prefix,
             block,
@@ -423,13 +446,21 @@ MOST_ENTRIES = 2**21
 MOST_PRODUCTS = 2**25
 
 
-def check_work(plan: BlockPlan, scanned: pa.Table) -> None:
-    """Refuse a reconstruction whose lists would not fit, now that the scan tells their number.
+# Cells of which the first few can be found; each is a number for a moment.
+MOST_RANKED = 5 * 10**7
 
-    Every class of sensitive keys has a list over states, for every value of the public
+
+def check_work(plan: BlockPlan, scanned: pa.Table, most: int) -> None:
+    """Refuse a reconstruction that would not fit: the scan tells how many groups there are.
+
+    Every class of sensitive keys is a cell of each group of public ones, seen or not; ``most`` of
+    them can be answered.  And it has a list over states, for every value of the public
     columns that could not be separated from sensitive ones.
     """
-    if plan.states is None or not plan.states.hidden:
+    if plan.states is None:
+        return
+    check_cells(plan, scanned, MOST_RANKED if plan.first is not None else most)
+    if not plan.states.hidden:
         return
     names = [HIDDEN(i) for i in range(len(plan.states.hidden))]
     hidden = scanned.select(names).group_by(names).aggregate([]).num_rows
@@ -452,6 +483,28 @@ def check_values(plan: BlockPlan, scanned: pa.Table) -> None:
             f"COUNT(DISTINCT ...) multiplies {scanned.num_rows:,} numbers of rows for each of up"
             f" to {plan.states.count} groups of sensitive values",
             hint="group by fewer or coarser values, or count rows instead",
+        )
+
+
+def cells_of(plan: BlockPlan, scanned: pa.Table) -> int:
+    """How many cells an answer has: groups of public keys times classes of sensitive ones."""
+    keys = enumerate(plan.block.keys)
+    names = [KEY(i) for i, key in keys if not key.sensitive]
+    groups = scanned.select(names).group_by(names).aggregate([]).num_rows if names else 1
+    return groups * plan.many
+
+
+def check_cells(plan: BlockPlan, scanned: pa.Table, most: int) -> None:
+    """Refuse more cells of public and sensitive keys than so many."""
+    if plan.many * scanned.num_rows <= most:
+        return
+    cells = cells_of(plan, scanned)
+    if cells > most:
+        raise TooLargeError(
+            f"the answer has {cells:,} cells: {cells // plan.many:,} groups of public keys times"
+            f" {plan.many:,} of sensitive ones",
+            hint=f"at most {most:,} can be answered; group by fewer or coarser values, or ask for"
+            " the first of them: ORDER BY COUNT(*) DESC LIMIT 10",
         )
 
 

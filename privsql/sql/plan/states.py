@@ -52,6 +52,9 @@ from privsql.sql.plan.grids import listed, representatives, too_large
 from privsql.sql.reconstruct.columns import ATOM, CODE, HIDDEN, TRUTH, UNKNOWN
 
 MOST_STATES = 2**16
+# Where columns can be reconstructed one by one no list has an entry for each of them; they are
+# looked at once all the same, to see which of an answer's cells are about sensitive values.
+MOST_SEPARABLE = 2**20
 MOST_BITS = 6
 
 # Numbers that the channel may take beside the groups of sensitive keys: each group's functions
@@ -181,6 +184,7 @@ class Planner:
     block: Block
     run: Run
     domain: Callable[[str], str]
+    separable: bool = False  # whether columns can be reconstructed one by one
     _atoms: dict[str, dict[str, exp.Expr]] = field(default_factory=dict)
     _hidden: dict[str, exp.Expr] = field(default_factory=dict)
 
@@ -242,7 +246,7 @@ class Planner:
         labels = np.asarray(evaluated.column("cell").to_numpy(), dtype=np.intp)
         plain = Cells.of(labels)
         if plain.count > MATRIX_LIMIT:
-            raise _too_many({name: plain.count}, plain.count)
+            raise _too_many({name: plain.count}, plain.count, MOST_STATES)
         # A large grid is uniform, which every partition suits.
         cells = plain if counts is not None else refine(plain, sensitive.channel)
         return _Cut(name, atoms, evaluated, plain, cells, counts)
@@ -255,8 +259,11 @@ class Planner:
         """
         sizes = {cut.name: cut.cells.count for cut in cuts}
         count = prod(sizes.values())
-        if count > MOST_STATES or max(sizes.values(), default=1) > MATRIX_LIMIT:
-            raise _too_many(sizes, count)
+        most = MOST_SEPARABLE if self.separable else MOST_STATES
+        if count > most or max(sizes.values(), default=1) > MATRIX_LIMIT:
+            raise _too_many(sizes, count, most)
+        if self.separable:
+            return
         keys = [key.expression for key in self.block.keys if key.sensitive]
         groups = min(count, prod(self._groups(key, cuts) for key in keys))
         if keys and groups * sum(size**2 for size in sizes.values()) > MOST_HELD:
@@ -265,6 +272,22 @@ class Planner:
                 f" ({_listed(sizes)})",
                 hint="group by coarser values, as in GROUP BY x // 10",
             )
+
+    def listable(self, states: States) -> bool:
+        """Whether lists over all states fit, for every class of sensitive keys."""
+        numbers = sum(axis.count**2 for axis in states.axes)
+        few = not self.block.sensitive_keys or self.classes(states) * numbers <= MOST_HELD
+        return states.count <= MOST_STATES and few
+
+    def classes(self, states: States) -> int:
+        """How many classes sensitive keys make, at the most."""
+        keys = {sql(key.expression) for key in self.block.keys if key.sensitive}
+        made = 1
+        for i, axis in enumerate(states.axes):
+            names = [TRUTH(i, n) for n, atom in enumerate(axis.atoms) if sql(atom) in keys]
+            if names:
+                made *= axis.cells.select(names).group_by(names).aggregate([]).num_rows
+        return made
 
     def _groups(self, key: exp.Expr, cuts: Sequence[_Cut]) -> int:
         """How many values a key has, or at most has where it is made of several columns."""
@@ -390,11 +413,11 @@ def _listed(sizes: dict[str, int]) -> str:
     return ", ".join(f"{name} has {size} cells" for name, size in sizes.items())
 
 
-def _too_many(sizes: dict[str, int], count: int) -> TooLargeError:
+def _too_many(sizes: dict[str, int], count: int, most: int) -> TooLargeError:
     """The refusal of a query with too many states."""
     return TooLargeError(
         f"the query needs {count} states ({_listed(sizes)})",
-        hint=f"at most {MOST_STATES} can be distinguished, {MATRIX_LIMIT} of one column;"
+        hint=f"at most {most} can be distinguished, {MATRIX_LIMIT} of one column;"
         " coarsen a condition or a key",
     )
 

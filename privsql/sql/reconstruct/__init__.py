@@ -7,6 +7,7 @@ functions   functions over states, inverted
 covariance  how two sums vary together
 quantiles   quantiles as positions in an order
 distinct    distinct counts as products over the rows of a value
+axiswise    bases of all cells, column by column
 estimates   formulas, covariances and intervals of aggregates
 writer      the steps in order
 """

@@ -60,7 +60,7 @@ def states(sums: Sums) -> Step:
     for i, key in enumerate(sums.block.keys):
         if key.sensitive:
             define(query, columns.KEY(i), copied(sums.states.written[sql(key.expression)]))
-    define(query, columns.KEPT, _kept(sums))
+    define(query, columns.KEPT, kept(sums))
     for i, aggregate in sums.distributions():
         written = sums.states.written[sql(aggregate.ordered)]
         define(query, columns.ORDERED(i), copied(written))
@@ -79,7 +79,7 @@ def state_of(sums: Sums, owner: str, used: Collection[int]) -> exp.Expr:
     return cast(added(parts), "BIGINT")
 
 
-def _kept(sums: Sums) -> exp.Expr:
+def kept(sums: Sums) -> exp.Expr:
     """Whether WHERE can hold in a state: values that it excludes make no group."""
     ways = [
         every(sums.states.written[sql(node)] for node in branch.truths)

@@ -125,6 +125,7 @@ class Sums:
         self.lowest: set[str] = set()
         # So these aggregates are inverted even if ``iterative`` was asked for.
         self.inverted: Inverted | None = self._ask_lowest() if iterative else None
+        self._sure: dict[tuple[int, ...], frozenset[int]] = {}  # asked once a pair of pieces
         self._own_axes = [self._axes_of(piece.sensitive) for piece in self.pieces]
         self._key_axes = [self._axes_of([key.expression]) for key in block.keys if key.sensitive]
 
@@ -194,6 +195,12 @@ class Sums:
         Sampled groups keep their totals, so there all rows together are counted exactly, and
         nothing else is.
         """
+        known = self._sure.get(tuple(chosen))
+        if known is None:
+            known = self._sure[tuple(chosen)] = self._surely(chosen)
+        return known
+
+    def _surely(self, chosen: Sequence[int]) -> frozenset[int]:
         axes = self.states.axes
         found = set()
         for t, piece in enumerate(self.pieces):

@@ -42,27 +42,30 @@ from privsql.sql.nodes import (
 )
 from privsql.sql.outer.calculus import added
 from privsql.sql.reconstruct import columns
+from privsql.sql.reconstruct.axiswise import Axiswise
 from privsql.sql.reconstruct.columns import EXACT, FUNCTION, INVERSE, ORDERED, least_of, solved_of
 from privsql.sql.reconstruct.covariance import covariance
 from privsql.sql.reconstruct.distinct import steps_of
 from privsql.sql.reconstruct.estimates import Estimates
 from privsql.sql.reconstruct.functions import coded, functions, kernels, states
 from privsql.sql.reconstruct.sums import Bases, Step, Sums, added_bases
-from privsql.sql.scan.state_scan import ADDITIVE
+from privsql.sql.scan.state_scan import together
 
 
 class Writer:
     """Writes the reconstruction of one block from the sums that its scan brings."""
 
-    def __init__(self, sums: Sums) -> None:
+    def __init__(self, sums: Sums, axiswise: Axiswise | None = None) -> None:
         self._sums = sums
+        self._axiswise = axiswise  # the other way to bases, where it is taken
 
     # -- steps ------------------------------------------------------------------------
 
     def write(self) -> tuple[Step, ...]:
         """All steps in order; the last makes the block's table."""
         sums = self._sums
-        steps = [states(sums), coded(sums)]
+        axiswise = self._axiswise
+        steps = [states(sums), axiswise.located() if axiswise is not None else coded(sums)]
         parts: list[exp.Expr] = []
         for n, chosen in enumerate(sums.block.sets):
             steps += self._set_steps(n, chosen)
@@ -89,6 +92,9 @@ class Writer:
         )
         part = Estimates(bases).write(sums.table_of, n, chosen)
         counts = sums.of_kind(Distinct)
+        made = Step(sums.table_of(f"part{n}"), part)
+        if self._axiswise is not None:
+            return [*self._axiswise.steps(n, chosen), made]
         return [
             functions(sums, n, chosen),
             kernels(sums, n),
@@ -96,7 +102,7 @@ class Writer:
             *(self._mode_step(n, i, mode, chosen) for i, mode in sums.of_kind(Mode)),
             self._bases(n, chosen),
             *(s for i, d in counts for s in steps_of(sums, sums.counted(i, d, chosen), n, chosen)),
-            Step(sums.table_of(f"part{n}"), part),
+            made,
         ]
 
     def _certain(self, chosen: Sequence[int]) -> exp.Expr:
@@ -125,7 +131,7 @@ class Writer:
         rows = exp.Sum(this=column(sums.row_count))
         define(query, columns.ROWS, cast(or_zero(rows), "BIGINT"))
         for i, (exact, _) in enumerate(sums.scan.exact):
-            define(query, EXACT(i), _together(exact.name, column(EXACT(i))))
+            define(query, EXACT(i), together(exact.name, column(EXACT(i))))
         query.group_by(*map(column, groups), copy=False)
         if chosen and not groups:
             # No rows are in no group, of whatever values the domain has.
@@ -170,7 +176,7 @@ class Writer:
         define(query, columns.ROWS, cast(total(column(columns.ROWS, "dense")), "BIGINT"))
         for i, (known, _) in enumerate(sums.scan.exact):
             own: exp.Expr = column(EXACT(i), "dense")
-            define(query, EXACT(i), _together(known.name, own) if hidden else own)
+            define(query, EXACT(i), together(known.name, own) if hidden else own)
         for k in added_bases(sums.block):
             pieces = sums.base[k]
             made = {
@@ -236,14 +242,18 @@ class Writer:
         sums, half = self._sums, self._sums.halves[t]
         if sums.fixed:
             return [number(0.0), number(0.0)]
-        weights = call(
-            "privsql_weights",
-            sums.column_of("squares", half, half),
-            sums.column_of("fourths", half),
-            column(FUNCTION(t), "kernels"),
-            column("factors", "kernels"),
-        )
-        found = [field(weights, part) for part in ("second", "fourth")]
+        found: list[exp.Expr] = []
+        for part in ("second", "fourth"):
+            # Made anew for each: that is faster than a copy.
+            weights = call(
+                "privsql_weights",
+                sums.column_of("squares", half, half),
+                sums.column_of("fourths", half),
+                column(FUNCTION(t), "kernels"),
+                column("factors", "kernels"),
+            )
+            taken = exp.Dot(this=exp.Paren(this=weights), expression=exp.to_identifier(part))
+            found.append(taken)
         if not sums.scan.weighted:
             return found
         varies = exp.GT(this=copied(found[1]), expression=number(0))
@@ -333,9 +343,3 @@ class Writer:
 def _list(node: exp.Expr, kind: str) -> exp.Expr:
     """All values of a group as a list, which is empty where there are none."""
     return exp.Coalesce(this=call("list", node), expressions=[cast(exp.Array(), kind)])
-
-
-def _together(name: str, part: exp.Expr) -> exp.Expr:
-    """An exact aggregate put together from those of parts."""
-    node = call(ADDITIVE[name], part)
-    return cast(or_zero(node), "BIGINT") if name == "count" else node

@@ -1,6 +1,6 @@
 """One pass over the published table: what is counted or added up.
 
-forms         the four forms, and the choice between them
+forms         the five forms, and the choice between them
 one_pass      what all forms share, and their interface
 state_scan    rows per published state
 conjunctions  conditions counted alone and together

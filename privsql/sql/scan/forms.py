@@ -1,6 +1,7 @@
 """The scan form of a block: how one pass over the table computes its sums.
 
     states        rows counted, and public halves added up, per published state (GROUP BY)
+    axes          the same rows, reconstructed column by column instead of over all states
     conjunctions  the same states from counts of conditions that hold together
     counts        inverted rows added up as polynomials in truth values, by count_if
     weights       inverted rows added up as DOUBLEs
@@ -14,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-STATES, CONJUNCTIONS, COUNTS, WEIGHTS = "states", "conjunctions", "counts", "weights"
-FORMS = (STATES, CONJUNCTIONS, COUNTS, WEIGHTS)
+STATES, AXES, CONJUNCTIONS = "states", "axes", "conjunctions"
+COUNTS, WEIGHTS = "counts", "weights"
+FORMS = (STATES, AXES, CONJUNCTIONS, COUNTS, WEIGHTS)
 
 # Forms in which the scan adds up inverted rows itself.
 MOMENTS = (COUNTS, WEIGHTS)
@@ -28,8 +30,13 @@ MANY_ROWS = 200_000
 # reliability.  Larger answers keep the bound, which calls less reliable and never more.
 MOST_RESCANNED = 2**19
 
+# States times classes of sensitive keys from which the lists over states of the one way cost more
+# than the kernel of the other, which is some milliseconds whatever it is asked.
+MANY_ENTRIES = 2**8
+
 WORDS = {
     STATES: "rows are counted per published state",
+    AXES: "rows are counted per published state, and reconstructed column by column",
     CONJUNCTIONS: "conditions are counted alone and together, which makes the states",
     COUNTS: "conditions are counted alone and together, weighted as inverted rows",
     WEIGHTS: "inverted rows are added up as numbers",
@@ -37,13 +44,19 @@ WORDS = {
 
 
 def choose_form(
-    rows: int, able: Collection[str], *, counting_pays: bool = True, forced: str | None = None
+    rows: int,
+    able: Collection[str],
+    *,
+    counting_pays: bool = True,
+    entries: int = 0,
+    forced: str | None = None,
 ) -> str:
     """The form in which a block is scanned.
 
     ``able`` are the forms that can answer it.  It is asked twice: first between states and
-    weights, which is known before either is planned, then between states and conjunctions, or
-    counts and weights.  ``counting_pays`` says whether counts are cheaper than weights.  ``forced``
+    weights, which is known before either is planned, then between states, axes and conjunctions,
+    or counts and weights.  ``counting_pays`` says whether counts are cheaper than weights, and
+    ``entries`` how long lists over states would be for all classes of sensitive keys.  ``forced``
     is for tests and benchmarks; a form that cannot answer the block is not taken.
 
     >>> choose_form(1_000, ("states", "weights"))
@@ -52,11 +65,15 @@ def choose_form(
     'counts'
     >>> choose_form(1_000, ("weights",))
     'weights'
+    >>> choose_form(1_000, ("states", "axes"), entries=250 * 250)
+    'axes'
     """
-    for wanted in (forced, {CONJUNCTIONS: STATES, COUNTS: WEIGHTS}.get(forced or "")):
+    for wanted in (forced, {AXES: STATES, CONJUNCTIONS: STATES, COUNTS: WEIGHTS}.get(forced or "")):
         if wanted is not None and wanted in able:
             return wanted
     many = rows >= MANY_ROWS
     if WEIGHTS in able and (many or STATES not in able):
         return COUNTS if COUNTS in able and counting_pays else WEIGHTS
+    if AXES in able and (entries >= MANY_ENTRIES or STATES not in able):
+        return AXES
     return CONJUNCTIONS if many and CONJUNCTIONS in able else STATES

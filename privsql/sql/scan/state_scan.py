@@ -9,7 +9,7 @@ from sqlglot import exp
 from privsql.sql.bind.aggregates import Call
 from privsql.sql.bind.block import Block
 from privsql.sql.catalog import PUBLISHED, Catalog
-from privsql.sql.expressions import call, is_null
+from privsql.sql.expressions import call, is_null, or_zero
 from privsql.sql.nodes import cast, column, copied, define, derived, joined, named, number, wrapped
 from privsql.sql.plan.states import States
 from privsql.sql.reconstruct import columns
@@ -31,17 +31,27 @@ from privsql.sql.scan.one_pass import (
 ADDITIVE = {"count": "SUM", "sum": "SUM", "min": "MIN", "max": "MAX"}
 
 
+def together(name: str, part: exp.Expr) -> exp.Expr:
+    """An exact aggregate put together from those of parts."""
+    node = call(ADDITIVE[name], part)
+    return cast(or_zero(node), "BIGINT") if name == "count" else node
+
+
 class StateScan:
     """Writes the scan that counts published states."""
 
-    def __init__(self, catalog: Catalog, block: Block, states: States) -> None:
+    def __init__(
+        self, catalog: Catalog, block: Block, states: States, ways: tuple[str, ...] = (STATES,)
+    ) -> None:
         self.shared = Pass(catalog, block, STATES)
         self._states = states
+        self._ways = ways  # how states can be reconstructed
 
     @property
     def able(self) -> tuple[str, ...]:
         """The forms in which this scan can be written, once all of its sums are named."""
-        return (STATES, CONJUNCTIONS) if self._countable else (STATES,)
+        countable = STATES in self._ways and self._countable
+        return (*self._ways, CONJUNCTIONS) if countable else self._ways
 
     @property
     def _countable(self) -> bool:
