@@ -10,6 +10,7 @@ from privsql.sql.nodes import (
     cast,
     chained,
     column,
+    columns_of,
     copied,
     given,
     number,
@@ -130,12 +131,18 @@ def product_of(factors: Iterable[exp.Expr]) -> exp.Expr:
 
 
 def with_columns(node: exp.Expr, made: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
-    """A copy of an expression with others in place of its columns; sub-queries stay as they are."""
+    """A copy of an expression with others in place of its columns.
+
+    Of sub-queries, of those columns that are of the rows around them.
+    """
     if isinstance(node, exp.Column):
         new = made(node)
         return copied(node) if new is node else new
     if isinstance(node, exp.Query):
-        return copied(node)
+        own = copied(node)
+        for each in list(columns_of(own)):
+            each.replace(with_columns(each, made))
+        return own
     parts: dict[str, object] = {}
     for key, value in node.args.items():
         if isinstance(value, exp.Expr):

@@ -44,7 +44,7 @@ COUNT = "SELECT gender, COUNT(*) AS n FROM patients p"
     [
         # A join's refusal points at the join, not at the select list.
         (f"{COUNT}, places WHERE disease = 'flu' GROUP BY gender", "places"),
-        (f"{COUNT}, places q WHERE p.job < q.job AND disease = 'flu' GROUP BY gender", "places q"),
+        (f"{COUNT}, places q WHERE p.job < q.job AND disease = 'flu' GROUP BY gender", "places"),
         (f"{COUNT} JOIN twice USING (job) WHERE disease = 'flu' GROUP BY gender", "twice"),
         (f"{COUNT} FULL JOIN places USING (job) GROUP BY gender", "places USING (job"),
         (f"{COUNT} JOIN places q ON p.job > q.job GROUP BY gender", "places q ON p.job > q.job"),
