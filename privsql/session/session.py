@@ -283,7 +283,9 @@ class Session:
                     problem = problem or found
                 else:
                     return columns(self._without_rows(planned, settings))
-            raise problem or ProgrammingError("there is no query in this statement")
+            raise problem or ProgrammingError(
+                "there is no query in this statement", hint="write a SELECT"
+            )
 
     def _without_rows(self, planned: Planned, settings: Settings) -> Outcome:
         """An answer with the columns of a plan's and no row; nothing is scanned."""

@@ -215,7 +215,7 @@ def test_releases_that_are_none(release, here):
         ("none.duckdb", "ERROR 58000 [operational]: there is no release at none.duckdb"),
         ("cut.duckdb", "ERROR XX001 [integrity]: cut.duckdb cannot be read"),
         ("foreign.duckdb", "ERROR XX001 [integrity]: foreign.duckdb cannot be read"),
-        (".", "ERROR 58000 [operational]: . is a folder, not a release"),
+        (".", "ERROR 58000 [operational]: . is a folder, but not one of a release"),
     ):
         fails(run("query", name, "SELECT 1", "-o", "x.csv"), 1, said)
         fails(run("explain", name, "SELECT 1"), 1, said)

@@ -100,7 +100,7 @@ def expand(statement: Statement, catalog: Catalog) -> list[Expanded]:
     Placeholders stay where they were, so each query takes the statement's own parameters.
     """
     if statement.tree is None:
-        raise ProgrammingError("there is no query in this statement")
+        raise ProgrammingError("there is no query in this statement", hint="write a SELECT")
     text = statement.plain
     select = _counting(statement.tree.copy(), text, catalog)
     where = select.args.get("where")

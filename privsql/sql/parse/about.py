@@ -129,7 +129,7 @@ def summary_queries(source: str, name: str, kind: str, *, public: bool) -> list[
     >>> for text in summary_queries("people", "job", "VARCHAR", public=True): print(text)
     SELECT COUNT(*) AS "rows", COUNT("job") AS "given" FROM "people"
     SELECT MIN("job") AS "min", MAX("job") AS "max" FROM "people"
-    SELECT approx_count_distinct("job") AS "approx_unique" FROM "people"
+    SELECT APPROX_COUNT_DISTINCT("job") AS "approx_unique" FROM "people"
     """
     found: list[dict[str, exp.Expr]] = [
         {"rows": exp.Count(this=exp.Star()), "given": exp.Count(this=column(name))}

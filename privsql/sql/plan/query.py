@@ -92,7 +92,7 @@ class QueryPlanner:
     def plan(self, statement: Statement, given: Given, wanted: Wanted) -> Planned:
         """Plan a statement: all work before a published row is read."""
         if statement.tree is None:
-            raise ProgrammingError("there is no query in this statement")
+            raise ProgrammingError("there is no query in this statement", hint="write a SELECT")
         if statement.kind == SUMMARIZE:
             raise Unsupported(
                 "SUMMARIZE of a query",
