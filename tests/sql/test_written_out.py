@@ -28,6 +28,8 @@ SAME = [
     " SELECT * FROM p WHERE disease IS NOT NULL",
     "SELECT * FROM (PIVOT patients ON disease IN ('none') USING SUM(cost) GROUP BY gender)"
     " WHERE gender = 'F'",
+    "SELECT * FROM (SELECT job, disease, cost FROM patients)"
+    " PIVOT (SUM(cost) FOR disease IN ('flu', 'hiv') GROUP BY job)",
     "SELECT job, QUANTILE_DISC(age, [0.1, 0.5, 0.9]) AS q FROM patients WHERE disease = 'flu'"
     " GROUP BY job",
     "SELECT QUANTILE_CONT(cost, [0.25, 0.75]) FILTER (WHERE age > 40) AS q FROM patients",

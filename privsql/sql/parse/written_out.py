@@ -132,18 +132,21 @@ def _pivoted(pivot: exp.Pivot) -> None:
             kept = exp.Filter(this=call.unalias().copy(), expression=exp.Where(this=tested))
             made.append("expressions", named(kept, f"{label}_{name}" if name else label))
     source = pivot.this.copy() if statement else _without_pivot(table)
+    if isinstance(source, exp.Subquery) and not source.alias:
+        source.set("alias", exp.TableAlias(this=exp.to_identifier("pivoted")))
     made.from_(source, copy=False)
     made.set("group", exp.Group(expressions=[each.copy() for each in keys]))
     if statement:
         pivot.replace(made)
         return
-    alias = pivot.args.get("alias") or exp.TableAlias(this=exp.to_identifier(source.alias_or_name))
+    name = source.alias_or_name or "pivoted"
+    alias = pivot.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name))
     table.replace(exp.Subquery(this=made, alias=alias.copy()))
 
 
 def _sole(table: exp.Expr) -> bool:
-    """Whether one PIVOT follows a table."""
-    return isinstance(table, exp.Table) and len(table.args.get("pivots") or ()) == 1
+    """Whether one PIVOT follows a table or a sub-select."""
+    return isinstance(table, exp.Table | exp.Subquery) and len(table.args.get("pivots") or ()) == 1
 
 
 def _without_pivot(table: exp.Expr) -> exp.Expr:

@@ -442,6 +442,9 @@ def located(problem: Error, statement: Statement) -> Error:
 # Entries of one list over states, for all classes and hidden values; there are tens of lists.
 MOST_ENTRIES = 2**21
 
+# Positions of public values in all distributions that quantiles of them are read from.
+MOST_TALLIES = 2**22
+
 # Factors of products over the rows of values, for all classes.
 MOST_PRODUCTS = 2**25
 
@@ -471,6 +474,13 @@ def check_work(plan: BlockPlan, scanned: pa.Table, most: int) -> None:
             f"sensitive columns ({columns}) are compared with {hidden} public values in"
             f" {plan.states.count} states",
             hint="group by fewer or coarser values, or compare with constants",
+        )
+    quantiles = any(isinstance(a, Quantile) and a.public for a in plan.block.aggregates)
+    if quantiles and scanned.num_rows * hidden > MOST_TALLIES:
+        raise TooLargeError(
+            f"a quantile of a public expression with {hidden:,} values in {scanned.num_rows:,}"
+            " groups of rows",
+            hint="make the values coarser, as in MEDIAN(round(x, -1)), or group by fewer",
         )
 
 

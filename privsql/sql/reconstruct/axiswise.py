@@ -63,7 +63,9 @@ def separable(catalog: Catalog, block: Block) -> bool:
     Rows with weights, and columns perturbed as a whole, have errors that are no such products.
     Where nothing is estimated there is nothing to do.
     """
-    if catalog.weighted or not any(block.bases) or any(a.kind not in ("linear", "exact") for a in block.aggregates):
+    if catalog.weighted or not any(block.bases):
+        return False
+    if any(a.kind not in ("linear", "exact") for a in block.aggregates):
         return False
     nodes = [node for base in block.bases for piece in base for node in piece.sensitive]
     nodes += [node for branch in block.where for node in branch.truths]
