@@ -33,7 +33,7 @@ from tests.oracle.expressions import Expressions
 from tests.oracle.nodes import Node, Output, node, replaced, text, touches
 from tests.oracle.running import LIMITS
 from tests.oracle.sources import Source, focus, source
-from tests.oracle.tables import COLUMNS, TABLE, Column
+from tests.oracle.tables import COLUMNS, TABLE
 
 CLOSE = 1e-9  # of the larger of estimate and standard error
 BARS = ("stderr", "low", "high", "reliable")
