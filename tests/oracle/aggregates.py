@@ -188,13 +188,15 @@ class Aggregates:
         share = rng.choice(("0.5", "0.25", "0.9", "0.1"))
         if column.type == "int" and rng.random() < 0.65:
             word = rng.choice(("MEDIAN", "QUANTILE_CONT"))
+            feature = word.lower() if column.sensitive else "quantile of public values"
             made = node(
                 "aggregate", f"{word}(", at, ")" if word == "MEDIAN" else f", {share})",
-                self._filter(), feature=word.lower(),
+                self._filter(), feature=feature,
             )  # fmt: skip
             return Aggregate(made, "sum")
+        feature = "quantile_disc" if column.sensitive else "quantile of public values"
         made = node("aggregate", "QUANTILE_DISC(", at, f", {share})", self._filter(),
-                    feature="quantile_disc")  # fmt: skip
+                    feature=feature)  # fmt: skip
         return Aggregate(made, "any", typing="any")
 
     def distinct(self) -> Aggregate:

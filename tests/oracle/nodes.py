@@ -33,7 +33,8 @@ class Node:
 
     ``hidden`` is not printed: nodes on which an output depends (WHERE, keys, FROM).
     ``checks`` are queries that must answer TRUE on the raw table for the case to have one
-    answer; ``scale`` is a query for the size against which a sum is compared.
+    answer; ``scale`` is a query for the size against which a sum is compared.  ``instead`` is what
+    may stand in its place, where ``idle``, conditions on what is then gone, are TRUE.
     """
 
     kind: str
@@ -49,6 +50,8 @@ class Node:
     hidden: tuple[Node, ...] = ()
     checks: tuple[Node, ...] = ()
     scale: Node | None = None
+    instead: Node | None = None
+    idle: tuple[Node, ...] = ()
 
     def below(self) -> Iterator[Node]:
         return (part for part in self.parts if isinstance(part, Node))
@@ -64,6 +67,8 @@ class Node:
 
 
 EMPTY = Node("empty")
+TRUE = Node("join", ("TRUE",), needed=True)
+ALL_ROWS = Node("aggregate", ("COUNT(*)",))
 
 
 def node(kind: str, *parts: Part, feature: str = "") -> Node:
@@ -159,13 +164,15 @@ def _mapped(at: Node, change: Callable[[Node], Node]) -> Node:
     parts = tuple(part if isinstance(part, str) else change(part) for part in at.parts)
     hidden = tuple(map(change, at.hidden))
     checks = tuple(map(change, at.checks))
+    idle = tuple(map(change, at.idle))
     scale = None if at.scale is None else change(at.scale)
     same = all(a is b for a, b in zip(parts, at.parts, strict=True))
     same = same and all(a is b for a, b in zip(hidden, at.hidden, strict=True))
     same = same and all(a is b for a, b in zip(checks, at.checks, strict=True))
+    same = same and all(a is b for a, b in zip(idle, at.idle, strict=True))
     if same and scale is at.scale:
         return at
-    return replace(at, parts=parts, hidden=hidden, checks=checks, scale=scale)
+    return replace(at, parts=parts, hidden=hidden, checks=checks, scale=scale, idle=idle)
 
 
 def reductions(tree: Node) -> Iterator[Node]:
@@ -178,7 +185,34 @@ def reductions(tree: Node) -> Iterator[Node]:
                 if isinstance(part, Node) and not part.needed:
                     kept = at.parts[:place] + at.parts[place + 1 :]
                     yield replaced(tree, at, replace(at, parts=kept))
+        yield from _simpler(tree, at)
         if at.kind in ("bool", "number", "aggregate", "source", "value", "query"):
             for inside in at.walk():
                 if inside is not at and inside.kind == at.kind and at.output is None:
                     yield replaced(tree, at, inside)
+
+
+def _simpler(tree: Node, at: Node) -> Iterator[Node]:
+    """Trees in which something else stands in a node's place: a table for a join with it.
+
+    Or nothing, and what needs it goes as well: grouping with the keys that are shown.
+    """
+    if at.instead is not None:
+        tree = replaced(tree, at, at.instead)
+        for condition in at.idle:
+            tree = replaced(tree, condition, TRUE)
+        yield tree
+    elif at.kind == "aggregate" and any(at.below()):
+        yield replaced(tree, at, ALL_ROWS)
+    elif at.kind == "query" and any(part.kind == "group" for part in at.below()):
+        yield replaced(tree, at, _ungrouped(at))
+
+
+def _ungrouped(query: Node) -> Node:
+    for part in query.below():
+        if part.kind == "group":
+            query = replaced(query, part, EMPTY)
+        elif part.kind in ("top", "items"):
+            kept = [p for p in part.below() if p.output is None or not p.output.key]
+            query = replaced(query, part, replace(part, parts=tuple(kept)))
+    return query

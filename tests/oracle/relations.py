@@ -33,7 +33,7 @@ from tests.oracle.expressions import Expressions
 from tests.oracle.nodes import Node, Output, node, replaced, text, touches
 from tests.oracle.running import LIMITS
 from tests.oracle.sources import Source, focus, source
-from tests.oracle.tables import COLUMNS, TABLE, Column
+from tests.oracle.tables import COLUMNS, TABLE
 
 CLOSE = 1e-9  # of the larger of estimate and standard error
 BARS = ("stderr", "low", "high", "reliable")
@@ -461,20 +461,24 @@ def renaming(rng: random.Random) -> list[Claim]:
     """The same draws over columns of other names."""
     seed, columns = rng.random(), focus(rng, rng.choice((1, 2)), rng.randint(1, 2))
 
-    def written(shown: str, name: Callable[[Column], str]) -> Query:
-        own = tuple(replace(column, ref=name(column)) for column in columns)
+    # Only names with their table: a bare one within a sub-query would be that one's.
+    qualified = rng.random() < 0.5
+
+    def written(shown: str, alias: str, prefix: str = "") -> Query:
+        before = f"{alias}.{prefix}" if qualified else prefix
+        own = tuple(replace(column, ref=f"{before}{column.name}") for column in columns)
         return query(random.Random(seed), Source(node("source", shown), own))
 
-    bare = written(TABLE, lambda column: column.name)
+    bare = written(TABLE, TABLE)
     names = ", ".join(f"{c.name} AS r_{c.name}" for c in columns)
     lists = ", ".join(f"l_{c.name}" for c in COLUMNS)
     kept = ", ".join(c.name for c in COLUMNS)
     others = [
-        written(f"{TABLE} AS t", lambda column: f"t.{column.name}"),
-        written(f"{TABLE} t", lambda column: column.name),
-        written(f"(SELECT {names} FROM {TABLE}) AS q", lambda column: f"r_{column.name}"),
-        written(f"(SELECT {kept} FROM {TABLE}) AS t({lists})", lambda column: f"l_{column.name}"),
-        written(f"{TABLE} AS t({lists})", lambda column: f"t.l_{column.name}"),
+        written(f"{TABLE} AS t", "t"),
+        written(f"{TABLE} v", "v"),
+        written(f"(SELECT {names} FROM {TABLE}) AS q", "q", "r_"),
+        written(f"(SELECT {kept} FROM {TABLE}) AS t({lists})", "t", "l_"),
+        written(f"{TABLE} AS t({lists})", "t", "l_"),
     ]
     one = bare.asked(bare.sql())
     return [

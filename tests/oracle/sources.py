@@ -76,9 +76,14 @@ def joined(rng: random.Random, columns: tuple[Column, ...]) -> Source:
         tail: Node = node("using", f" USING ({key})", feature="join using")
     else:
         tail = node("on", " ON ", condition)
-    at = node("source", f"{TABLE} AS t {word} {table} AS d", tail, feature=what)
+    at = _alone(node("source", f"{TABLE} AS t {word} {table} AS d", tail, feature=what))
     brought = [replace(c, sensitive=on.sensitive, ref=f"d.{c.name}") for c in extra]
     return Source(at, (on, *others, *brought), () if left else (condition,))
+
+
+def _alone(join: Node, *idle: Node) -> Node:
+    """A join in whose place the table may stand; the conditions are then TRUE."""
+    return replace(join, instead=node("source", f"{TABLE} AS t"), idle=idle)
 
 
 def _half(rng: random.Random, columns: tuple[Column, ...], table: str, key: str) -> Source:
@@ -89,7 +94,7 @@ def _half(rng: random.Random, columns: tuple[Column, ...], table: str, key: str)
         "source", f"{TABLE} AS t {word} JOIN {table} AS d ON ", condition,
         feature=f"{word.lower()} join",
     )  # fmt: skip
-    return Source(at, columns, (condition,))
+    return Source(_alone(at), columns, (condition,))
 
 
 def _comma(
@@ -106,6 +111,7 @@ def _comma(
     rng.shuffle(listed)
     role = "sensitive" if on.sensitive else "public"
     at = node("source", ", ".join(listed), feature=f"comma join on a {role} column")
+    at = _alone(at, condition)
     brought = [replace(c, sensitive=on.sensitive, ref=f"d.{c.name}") for c in extra]
     return Source(at, (*columns, *brought), (condition,), keys=(condition,))
 
@@ -132,7 +138,7 @@ def _answer(rng: random.Random, columns: tuple[Column, ...]) -> Source:
     else:
         table = f"({inner}) AS d"
     feature = f"{'left ' if left else ''}join with an exact answer"
-    at = node("source", f"{TABLE} AS t {word} {table} ON ", condition, feature=feature)
+    at = _alone(node("source", f"{TABLE} AS t {word} {table} ON ", condition, feature=feature))
     brought = (
         Column("many", "int", (3, 10, 25), nullable=True, key=False, ref="d.many"),
         Column("most", "int", (200, 333), nullable=True, key=False, ref="d.most"),

@@ -62,7 +62,7 @@ def refer(column: Column) -> Node:
 
 def subquery(rng: random.Random, columns: Sequence[Column]) -> Node | None:
     """A condition with a sub-query, where the columns allow for one."""
-    named = [each for each in columns if each.ref and not each.mixed]
+    named = [each for each in columns if "." in each.ref and not each.mixed]
     texts = [each for each in named if each.type == "text"]
     numbers = [each for each in named if each.type == "int"]
     if texts and numbers and rng.random() < 0.4:

@@ -40,6 +40,7 @@ null in list, like, not like, ilike, regexp, is null, distinct from, text functi
 arithmetic, boolean column, two sensitive, sensitive with public, count(*), count(x), count(case),
 count_if, filter, sum, avg, product, case value, var_samp, var_pop, variance, stddev, stddev_samp,
 stddev_pop, covar_samp, covar_pop, corr, regr_*, median, quantile_cont, quantile_disc, mode, share,
+quantile of public values,
 difference of rates, difference of counts, comparison of an estimate, case over an estimate, exact
 aggregate, group by, group by all, group by ordinal, group by alias, key expression, key case, key
 of mixed columns, rollup, cube, grouping sets, grouping(), having, alias in having, average in

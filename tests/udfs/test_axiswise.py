@@ -197,6 +197,35 @@ def test_ties_with_the_last_cell_are_all_there():
     assert len(solve(program, First(np.array([0]), 9, True)).group) == 8
 
 
+@pytest.mark.parametrize("groups", [0, 2])
+def test_a_list_of_groups_alone_has_no_sums(groups):
+    state = np.arange(groups)
+    published = Published((state,), state, groups, ())
+    none = np.zeros((0, 3), dtype=np.intp), np.zeros((0, 5), dtype=np.intp)
+    wanted = np.arange(2)[:, None]
+    program = Program(
+        published, Kron([np.eye(2)]), (np.arange(2),), wanted, (), *none, np.array([]), (None,)
+    )
+    found = solve(program, ALL)
+    assert list(zip(found.group.tolist(), found.wanted.tolist(), strict=True)) == [
+        (group, label) for group in range(groups) for label in range(2)
+    ]
+    assert found.estimate.shape == found.mass.shape == found.covariance.shape == (0, 2 * groups)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_without_a_published_row_there_is_no_cell(part):
+    asked = question(np.random.default_rng(part)).program
+    none = np.array([], dtype=np.intp)
+    sums = tuple(np.array([]) for _ in range(SUMS))
+    program = asked.on(Published((none,) * 3, none, 0, sums))
+    for first in (ALL, First(np.array([0, 1]), 3, True)):
+        found = solve(program, first)
+        assert found.group.shape == found.wanted.shape == (0,)
+        assert found.estimate.shape == found.second.shape == (3, 0)
+        assert found.covariance.shape == (4, 0)
+
+
 def test_masses_are_those_of_the_scored_column():
     masses = np.array([0.5, 0.3, 0.2])
     published = Published((np.array([0]), np.array([1])), np.array([0]), 1, (np.ones(1),))

@@ -54,6 +54,8 @@ def solve(program: Program, first: First) -> Solved:
 
 def _parts(program: Program) -> Iterator[tuple[Program, int]]:
     """The program on so many groups at once as fit, and which is the first of them."""
+    if not program.published.groups:
+        return  # no published row fits
     published = program.published.sorted()
     cells = int(np.prod([len(program.kron.factors[x]) for x in program.keyed], dtype=np.int64))
     widest = max((_width(program, t) for t in range(len(program.functions))), default=1)
@@ -91,9 +93,12 @@ def _all(program: Program, start: int) -> Solved:
     rows = Effective(program, contraction)
     pieces = range(len(program.functions))
 
-    def cells(found: Sequence[Array]) -> Array:
-        made = [_at(program, each).ravel() for each in found]
+    def stacked(made: Sequence[Array]) -> Array:
+        # A list of groups alone has no piece, nor a pair.
         return np.array(made).reshape(len(made), groups * classes)
+
+    def cells(found: Sequence[Array]) -> Array:
+        return stacked([_at(program, each).ravel() for each in found])
 
     none = np.zeros(contraction.shape)
     weights = [rows.of(t) if program.effective else (none, none) for t in pieces]
@@ -104,7 +109,7 @@ def _all(program: Program, start: int) -> Solved:
         cells([contraction.sum_of(t, inverted=False) for t in pieces]),
         cells([second for second, _ in weights]),
         cells([fourth for _, fourth in weights]),
-        np.array([np.tile(program.mass(t), groups) for t in pieces]).reshape(len(pieces), -1),
+        stacked([np.tile(program.mass(t), groups) for t in pieces]),
         cells([contraction.covariance(pair) for pair in program.pairs]),
     )
 
