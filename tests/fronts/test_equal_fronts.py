@@ -497,6 +497,8 @@ FRONTS = {
 
 # PostgreSQL's words, by which its clients know what is the matter; the code is everybody's.
 WORDS = {"an unknown table": 'relation "nothing" does not exist'}
+# And its state for a statement that changes data, where every user is read-only.
+STATES = {"a change": ("unsupported", "25006")}
 
 
 @pytest.fixture(scope="module")
@@ -566,7 +568,7 @@ def test_every_front_says_the_same(
     which, ask = front
     wire = which.startswith("wire")
     expected, heard = (served if wire else session)(question), ask(question)
-    assert heard.error == expected.error
+    assert heard.error == (STATES.get(name, expected.error) if wire else expected.error)
     assert heard.message == (WORDS.get(name, expected.message) if wire else expected.message)
     if expected.error is not None:
         return
