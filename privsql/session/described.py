@@ -163,9 +163,7 @@ class Summary:
 
     def _queries(self, name: str, kind: str) -> list[str]:
         public, estimated = name not in self.catalog.sensitive, self._estimated(name)
-        return summary_queries(
-            self.catalog.table, name, kind, public=public, estimated=estimated
-        )
+        return summary_queries(self.catalog.table, name, kind, public=public, estimated=estimated)
 
     def _estimated(self, name: str) -> bool:
         """Whether figures of a column are estimates."""

@@ -236,7 +236,7 @@ QUESTIONS = {
     "an unknown column": Question("SELECT wrong FROM patients", error="unknown-name"),
     "an unknown table": Question("SELECT count(*) AS n FROM nothing", error="unknown-name"),
     "too much": Question(
-        "SELECT age, seen, disease, count(*) AS n FROM patients GROUP BY age, seen, disease",
+        "SELECT age, seen, docvis, count(*) AS n, smoker, disease FROM patients GROUP BY ALL",
         error="too-large",
     ),
     "a change": Question("DELETE FROM patients", error="unsupported"),
@@ -499,7 +499,9 @@ FRONTS = {
 
 
 # PostgreSQL's words, by which its clients know what is the matter; the code is everybody's.
-WORDS = {"an unknown table": 'relation "nothing" does not exist'}
+WORDS = dict.fromkeys(
+    ("an unknown table", "a summary of no table"), 'relation "nothing" does not exist'
+)
 # And its state for a statement that changes data, where every user is read-only.
 STATES = {"a change": ("unsupported", "25006")}
 
