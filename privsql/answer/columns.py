@@ -28,11 +28,21 @@ def columns(outcome: Outcome) -> tuple[ResultColumn, ...]:
     if not outcome.error_bars:
         return outcome.columns
     found = []
-    for column in outcome.columns:
+    for i, column in enumerate(outcome.columns):
         found.append(column)
         if column.estimate:
-            found += [ResultColumn(f"{column.name}_{bar}", kind) for bar, kind in BARS.items()]
+            kinds = {bar: _type_of(outcome, i, bar) for bar in BARS}
+            found += [ResultColumn(f"{column.name}_{bar}", kind) for bar, kind in kinds.items()]
     return tuple(found)
+
+
+def _type_of(outcome: Outcome, i: int, bar: str) -> str:
+    """The type of a bar; the ends of a quantile of dates are dates."""
+    if i in outcome.bars:
+        kind = outcome.bars[i].schema.field(bar).type
+        if pa.types.is_temporal(kind):
+            return "DATE" if pa.types.is_date(kind) else "TIMESTAMP"
+    return BARS[bar]
 
 
 def arrays(outcome: Outcome) -> list[pa.ChunkedArray[Any]]:

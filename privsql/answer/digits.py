@@ -19,12 +19,16 @@ DIGITS, PARTS = 3, 100
 def coarse(bars: pa.Table) -> pa.Table:
     """``stderr`` to three digits, ``low`` and ``high`` to a hundredth of it.
 
+    Ends that are dates are those of a quantile: values of the domain, and stay what they are.
+
     >>> coarse(pa.table({"stderr": [46.1987], "low": [683.1234], "high": [None]})).to_pylist()
     [{'stderr': 46.2, 'low': 683.298, 'high': None}]
     """
     error = significant(_floats(bars, "stderr"))
     made = bars
     for name in ("stderr", "low", "high"):
+        if pa.types.is_temporal(bars.schema.field(name).type):
+            continue
         values = _floats(bars, name)
         step = error / PARTS
         with np.errstate(divide="ignore", invalid="ignore"):

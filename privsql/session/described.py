@@ -29,6 +29,7 @@ from privsql.sql.parse.about import (
     SUMMARIZE,
     TABLES,
     as_text,
+    is_moment,
     range_of,
     range_values,
     summary_queries,
@@ -134,7 +135,7 @@ class Summary:
         for name, kind in columns:
             row = _Row(name, kind)
             for text in self._queries(name, kind):
-                row.add(self._asked(name, text, settings, notices))
+                row.add(self._asked(name, kind, text, settings, notices))
             rows.append(row)
         sensitive = self.catalog.sensitive
         for row in rows:
@@ -161,11 +162,15 @@ class Summary:
         )
 
     def _queries(self, name: str, kind: str) -> list[str]:
-        public = name not in self.catalog.sensitive
-        return summary_queries(self.catalog.table, name, kind, public=public)
+        public, estimated = name not in self.catalog.sensitive, self._estimated(name)
+        return summary_queries(self.catalog.table, name, kind, public=public, estimated=estimated)
+
+    def _estimated(self, name: str) -> bool:
+        """Whether figures of a column are estimates."""
+        return name in self.catalog.sensitive or self.catalog.weighted
 
     def _asked(
-        self, name: str, text: str, settings: Settings, notices: dict[Notice, None]
+        self, name: str, kind: str, text: str, settings: Settings, notices: dict[Notice, None]
     ) -> Iterator[_Figure]:
         """The figures of one statement; none where it is refused, which a notice says."""
         try:
@@ -177,10 +182,13 @@ class Summary:
             notices[notice] = None
         names = tuple(column.name for column in found.columns)
         table = found.table.rename_columns(list(names))
-        written = self._written(table, as_text(LOADED, names))
+        moments = names == ("avg",) and is_moment(kind) and self._estimated(name)
+        written = self._written(table, as_text(LOADED, names, moments=moments))
         (raw,) = table.to_pylist()
         for i, label in enumerate(names):
             bars = found.bars[i].to_pylist()[0] if i in found.bars else None
+            if moments and bars is not None:  # as those of all dates: no numbers
+                bars = _NONE | {"reliable": bars["reliable"]}
             yield _Figure(label, raw[label], written[label], bars)
 
     def _domain(self, column: Sensitive) -> dict[str, Any]:

@@ -78,10 +78,10 @@ class Catalog:
         """The public table of this name as it was given."""
         return self._tables.get(name.casefold())
 
-    def no_table(self, name: str, place: Place | None = None) -> UnknownColumn:
+    def no_table(self, name: str, place: Place | None = None) -> UnknownName:
         """The error that there is no table of this name."""
         hint = f"the published table is {self.table!r}"
-        return UnknownColumn(f"there is no table {name!r}", hint=hint, place=place)
+        return UnknownName(f"there is no table {name!r}", hint=hint, place=place)
 
 
 # Where a column is written: of its name, and of its table's.

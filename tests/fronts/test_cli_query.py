@@ -177,7 +177,8 @@ def test_no_sql_or_twice_is_a_mistake_of_the_command(release, here, monkeypatch)
             "LINE 4: /* SELECT nope FROM patients */ SELECT nope FROM patients; SELECT 3",
             "nope",
         ),
-        ("SELECT 1;\n\nSELECT 'a' FRO b c", "LINE 3: SELECT 'a' FRO b c", "b"),
+        ("SELECT 1;\n\nSELECT 'a' FRO b c", "LINE 3: SELECT 'a' FRO b c", "FRO"),
+        ("SELECT 1;\n\nSELECT 'a' x b c", "LINE 3: SELECT 'a' x b c", "b"),
         (
             "SELECT 1;\nSET privsql.estimator = 'x'",
             "LINE 2: SET privsql.estimator = 'x'",

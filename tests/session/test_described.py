@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -10,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import privsql
 from privsql.answer.columns import columns
 from privsql.errors import NotSupportedError, ProgrammingError
 from privsql.policy.limits import Limits
@@ -154,6 +157,64 @@ def test_what_a_summary_cannot_tell_is_null_and_a_notice_says_why(session: Sessi
     assert (row["min"], row["max"]) == ("2024-01-01 00:00:00", "2024-12-31 23:59:59")
     (said,) = [notice.text for notice in outcome.notices if notice.code == "not-summarized"]
     assert said.startswith("seen: the domain of 'seen' is too large")
+
+
+DAYS = """
+[release]
+table = "visits"
+source = "{source}"
+[columns.day]
+role = "sensitive"
+mechanism = "uniform"
+retention = {p}
+accept_epsilon = true
+domain = {{ lower = 2024-01-01, upper = 2024-12-31, step = "1 day" }}
+[columns.paid]
+role = "public"
+grouping = false
+[groups]
+merge = "none"
+[policy]
+personal_groups = "allow"
+"""
+
+
+@pytest.mark.parametrize("retention", [1.0, 0.5])
+def test_a_summary_has_means_of_dates(tmp_path: Path, retention: float) -> None:
+    source = tmp_path / "visits.parquet"
+    asked = "SELECT avg(paid)::VARCHAR, epoch(avg(day)) FROM visits"
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE visits AS SELECT DATE '2024-01-01' + (hash(i) % 200)::INTEGER AS day,"
+            " DATE '2020-01-01' + (hash(i + 1) % 9)::INTEGER AS paid FROM range(2000) AS r(i)"
+        )
+        connection.table("visits").write_parquet(str(source))
+        true = connection.execute(asked).fetchone()
+    assert true is not None
+    spec, made = tmp_path / "visits.toml", tmp_path / "visits.duckdb"
+    spec.write_text(DAYS.format(source=source, p=retention), encoding="utf-8")
+    privsql.publish(str(source), str(made), spec=str(spec), seed=3)
+    session = Session(made)
+    outcome = session.run("SUMMARIZE visits", error_bars=True)
+    rows = {row["column_name"]: row for row in outcome.table.to_pylist()}
+    assert rows["paid"]["avg"] == true[0]
+    mean = session.run("SELECT AVG(epoch(day)) AS m FROM visits", error_bars=True)
+    (found,) = mean.table.column(0).to_pylist()
+    (error,) = mean.bars[0].column("stderr").to_pylist()
+    assert abs(datetime.fromisoformat(f"{rows['day']['avg']}+00:00").timestamp() - found) < 0.01
+    assert abs(found - true[1]) <= 4 * error + 0.01
+    assert (error > 0) == (retention < 1)
+    at = [column.name for column in outcome.columns].index("avg")
+    assert {bars["stderr"] for bars in outcome.bars[at].to_pylist()} <= {0.0, None}
+    for refused in (
+        "SELECT AVG(day) FROM visits",
+        "SELECT AVG(paid) FROM visits WHERE day > '2024-03-01'",
+    ):
+        with pytest.raises(NotSupportedError, match="AVG of a DATE"):
+            session.run(refused)
+    ends = session.describe("SELECT quantile_disc(day, 0.5) AS q FROM visits", error_bars=True)
+    assert [column.type for column in ends] == ["DATE", "DOUBLE", "DATE", "DATE", "BOOLEAN"]
+    session.close()
 
 
 @pytest.mark.parametrize(

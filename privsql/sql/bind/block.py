@@ -323,11 +323,24 @@ class Builder:
                 check_scope(call, self._catalog, involved)
                 value, pieces = distinct_rows(call, self._separator, where)
                 return Distinct(call, (self._base(pieces),), value)
+            self._check_added(call)
             found = aggregates.bases(call, self._separator, where)
         except Unsupported as problem:
             problem.place = problem.place or place_of(call.node, self._text)
             raise problem from None
         return Linear(call, tuple(map(self._base, found)))
+
+    def _check_added(self, call: Call) -> None:
+        """Refuse means of dates: numbers alone are added up."""
+        argument = next(iter(call.arguments), None)
+        if call.name != "avg" or not isinstance(argument, exp.Column):
+            return
+        kinds = {} if argument.table in self._joins else dict(self._catalog.columns)
+        if kinds.get(argument.name, "").startswith(("DATE", "TIME")):
+            raise Unsupported(
+                f"AVG of a {kinds[argument.name]} where rows are estimated",
+                hint=f"ask for AVG(epoch({argument.name})), which is in seconds",
+            )
 
     def _base(self, base: Base) -> int:
         key = tuple(sorted(piece.key for piece in base))

@@ -120,11 +120,23 @@ NUMBERS = frozenset(_NUMBERS.split())
 TIMES = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
 
 
-def summary_queries(source: str, name: str, kind: str, *, public: bool) -> list[str]:
+def is_moment(kind: str) -> bool:
+    """Whether a type is of dates, with times or without.
+
+    >>> is_moment("DATE"), is_moment("TIMESTAMP_S"), is_moment("TIME")
+    (True, True, False)
+    """
+    return kind == "DATE" or kind.startswith("TIMESTAMP")
+
+
+def summary_queries(
+    source: str, name: str, kind: str, *, public: bool, estimated: bool = False
+) -> list[str]:
     """The queries behind one row of a summary.
 
     Apart, because each can be refused for reasons of its own.  The range of a sensitive column
-    is that of its domain, and needs none.
+    is that of its domain, and needs none.  An ``estimated`` mean of dates is asked for in
+    microseconds, see ``as_text``.
 
     >>> for text in summary_queries("people", "job", "VARCHAR", public=True): print(text)
     SELECT COUNT(*) AS "rows", COUNT("job") AS "given" FROM "people"
@@ -139,7 +151,9 @@ def summary_queries(source: str, name: str, kind: str, *, public: bool) -> list[
         found.append({"approx_unique": call("approx_count_distinct", column(name))})
     plain = kind.split("(")[0]
     if plain in NUMBERS or plain in TIMES:
-        found.append({"avg": exp.Avg(this=column(name))})
+        moments = estimated and is_moment(kind)
+        value = call("epoch_us", column(name)) if moments else column(name)
+        found.append({"avg": exp.Avg(this=value)})
     if plain in NUMBERS:
         found[-1]["std"] = exp.Stddev(this=column(name))
     if plain in NUMBERS or plain in TIMES:
@@ -155,9 +169,15 @@ def summary_queries(source: str, name: str, kind: str, *, public: bool) -> list[
     ]
 
 
-def as_text(source: str, names: tuple[str, ...]) -> str:
-    """Values of a table as DuckDB writes them."""
-    return sql(select(table(source), *(named(cast(column(n), "VARCHAR"), n) for n in names)))
+def as_text(source: str, names: tuple[str, ...], *, moments: bool = False) -> str:
+    """Values of a table as DuckDB writes them; ``moments`` are numbers of microseconds."""
+
+    def value(name: str) -> exp.Expr:
+        if not moments:
+            return column(name)
+        return call("make_timestamp", cast(call("round", column(name)), "BIGINT"))
+
+    return sql(select(table(source), *(named(cast(value(n), "VARCHAR"), n) for n in names)))
 
 
 def range_values(domain: Domain) -> pa.Array[Any]:

@@ -119,6 +119,8 @@ class _Reader:
             asked = _about(text[words[0].start : words[-1].stop])
             if asked is not None:
                 return asked
+        if first is words[0] and first.says("describe", "desc", "summarize"):
+            return self._about_query(text, words)
         made = Utility(text, words, self.read).read()
         if made is not None:
             return made
@@ -150,6 +152,25 @@ class _Reader:
             origins=(),
             tag="EXPLAIN",
         )
+
+    def _about_query(self, text: str, words: Sequence[Word]) -> Command:
+        """``DESCRIBE SELECT ...``: the query in DuckDB's dialect, described by its session."""
+        first = words[0]
+        word = first.value.upper()
+        if len(words) == 1:
+            raise mistake(f"{word} needs a query", text, first.start, first.stop)
+        begins = next((w for w in words[1:] if not (w.kind == SIGN and w.value == "(")), first)
+        if not begins.says(*_QUERIES):
+            found = text[begins.start : begins.stop][: parse.LONGEST_WORD]
+            raise parse.unreadable_start(found, _HINT, Place(text, begins.start, begins.stop))
+        inner = self._query(text, words[1:])
+        if inner.kind != "query":
+            raise NotTranslated(
+                "only queries of published tables are described",
+                place=Place(text, first.start, first.stop),
+            )
+        made = f"{word} {inner.text}"
+        return replace(inner, text=made, names=None, origins=(), tag="SELECT")
 
     def _query(self, text: str, words: Sequence[Word]) -> Command:
         prepared, options = _prepared(text, words)

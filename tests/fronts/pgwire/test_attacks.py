@@ -19,7 +19,7 @@ from privsql.errors import Place as Stretch
 from privsql.policy.limits import Limits
 from tests.fronts.pgwire.conftest import Client, Message, Running, serving, text
 from tests.policy.attacks import Attack, Seen, Step, attacks
-from tests.policy.test_attacks import AFTER, INNER, KEYS, wanted, wards
+from tests.policy.test_attacks import AFTER, INNER, KEYS, TABLES, wanted, wards
 from tests.sql.clinic import publish
 
 ATTACKS = [attack for attack in attacks() if "served" in attack.modes]
@@ -48,14 +48,16 @@ OTHER = {
     # The same for everybody and no published row: the clock.
     "SELECT now(), current_date": "answered",
     "SELECT patients.disease.x FROM patients": "error programming",
+    # There POSITIONAL is a name of the table, and the join has no condition.
+    "SELECT COUNT(*) FROM patients POSITIONAL JOIN places WHERE disease = 'flu'": "refused fan-out",
+    # A function as any other, of published rows.
+    "SELECT list_transform([disease], x -> x) FROM patients": "refused rows",
     # There a dot is a dot in SIMILAR TO: nobody is counted, and nobody's group either.
     "SELECT COUNT(*) FROM patients WHERE disease = 'flu' AND job SIMILAR TO 'en.'"
     " AND gender ILIKE 'f' AND favourite GLOB 'f*'": "answered",
 }
-# What others answer and PostgreSQL's dialect has not, or a server without public tables.
+# What others answer and PostgreSQL's dialect has not.
 LOST = (
-    "WITH g AS (SELECT job, gender, favourite, COUNT(*) AS n FROM patients WHERE disease = 'flu'"
-    " GROUP BY ALL) SELECT g.job, g.n FROM g JOIN places AS q ON g.n > q.floor",
     "SELECT job, gender, favourite, CAST(COUNT(*) * 1e300 AS TINYINT) AS n FROM patients"
     " WHERE disease = 'flu' GROUP BY ALL",
 )
@@ -136,7 +138,8 @@ def _error(sql: str, fields: dict[str, str]) -> Error:
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder: Path = tmp_path_factory.mktemp("attacked over the wire")
     paths = [publish(folder, 0.5, policy="refuse", least=10), wards(folder)]
-    with serving(paths, folder, limits=Limits(memory="400MB", threads=1, seconds=10)) as made:
+    limits = Limits(memory="400MB", threads=1, seconds=10)
+    with serving(paths, folder, limits=limits, tables=TABLES) as made:
         yield made
 
 

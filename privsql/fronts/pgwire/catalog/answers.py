@@ -37,6 +37,12 @@ MOST = databases.Most(rows=1_000_000, cells=10_000_000, bytes=256 << 20, counted
 _MISSING: tuple[tuple[str, type[ProgrammingError], str], ...] = (
     (r'Table with name "?([^"\s]+?)"? does', UnknownRelation, 'relation "{}" does not exist'),
     (r"Function with name (\S+) does", UnknownFunctionError, "function {}() does not exist"),
+    # A function of DuckDB's that PostgreSQL has not.
+    (
+        r'unction (?:with name )?"([^"]+)" is (?:a table function|not in the catalog)',
+        UnknownFunctionError,
+        "function {}() does not exist",
+    ),
     (r'Referenced column "([^"]+)"', UnknownColumnError, 'column "{}" does not exist'),
     (r'not have a column named "([^"]+)"', UnknownColumnError, 'column "{}" does not exist'),
     (
@@ -126,6 +132,8 @@ def _missing(problem: ProgrammingError) -> ProgrammingError:
 
     >>> _missing(ProgrammingError("Table with name pg_x does not exist!")).reason
     'relation "pg_x" does not exist'
+    >>> _missing(ProgrammingError('Function "glob" is a table function but')).reason
+    'function glob() does not exist'
     """
     for pattern, kind, words in _MISSING:
         if match := re.search(pattern, problem.reason):

@@ -38,7 +38,7 @@ def test_drivers_for_python(server, python, program):
         "pipeline": [1, 3000],
         "binary False": ["3000", "2024-01-09 00:00:00"],
         "binary True": ["3000", "2024-01-09 00:00:00"],
-        "rows": "0A000",
+        "rows": "42501",
         "array": [1, 2],
         "types": "int4",
     }
