@@ -77,11 +77,12 @@ class Planning:
             sensitive = self._catalog.sensitive[name]
             values = sensitive.domain.values()
             table = pa.table({"i": pa.array(range(len(values)), type=pa.int64()), name: values})
-            raw = f"domain_{len(self._domains)}_raw"
+            # By the column's place: plans say the same whatever was planned before.
+            made = f"domain_{list(self._catalog.sensitive).index(name)}"
+            raw = f"{made}_raw"
             self._memory.load(raw, table)
             typed = self._memory.run(typed_query(raw, name, sensitive.type))
             self._memory.forget(raw)
-            made = f"domain_{len(self._domains)}"
             self._memory.load(made, typed)
             self._domains[name] = made  # not before: loading may have been canceled
         return self._domains[name]

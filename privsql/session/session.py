@@ -270,6 +270,8 @@ class Session:
             if statement.kind == "explain":
                 return EXPLAINED
             if (about := self._about(statement)) is not None:
+                if not statement.plain and about not in (TABLES, ALL_TABLES):
+                    self._named(statement)
                 estimates = self.catalog.is_published(statement.name)
                 return columns(nothing(about, settings, estimates=estimates))
             problem: Error | None = None
@@ -326,6 +328,14 @@ class Session:
         names = (self.catalog.table, *self.catalog.tables)
         return {name.casefold(): name for name in names}
 
+    def _named(self, statement: Statement) -> str:
+        """The table that a statement about one names."""
+        name = self._mirrored().get(statement.name.casefold())
+        if name is None:
+            place = Place(statement.source, 0, len(statement.source))
+            raise self.catalog.no_table(statement.name, place)
+        return name
+
     def _told(self, statement: Statement, given: Given, settings: Settings) -> Outcome:
         """Answer a statement about tables."""
         if statement.plain:
@@ -336,10 +346,7 @@ class Session:
         if statement.kind in (TABLES, ALL_TABLES):
             all_ = {name: self._columns_of(name) for name in tables.values()}
             return listed(all_, whole=statement.kind == ALL_TABLES)
-        name = tables.get(statement.name.casefold())
-        if name is None:
-            place = Place(statement.source, 0, len(statement.source))
-            raise self.catalog.no_table(statement.name, place)
+        name = self._named(statement)
         if statement.kind == DESCRIBE:
             keys = {each.name: each.key for each in self.release.manifest.tables}
             return described(self._columns_of(name), keys.get(name, ""))
